@@ -1,8 +1,6 @@
 /**
- * Files of the model cache: written whole or not at all, and identified by their sha256.
- *
- * A file is written under a temporary name, flushed, and renamed: nobody ever sees half a file,
- * even after a crash. Processes that make the same file make the same bytes; the later rename wins.
+ * A file is written under a temporary name, flushed and renamed, so nobody sees half a file, even
+ * after a crash. Processes that make the same file make the same bytes; the later rename wins.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import {
@@ -21,10 +19,7 @@ import { diskError, ModelError } from './model-error.ts';
 
 const HASH_CHUNK_BYTES = 1024 * 1024;
 
-/**
- * A file that was not written to for so long belongs to a process that died: a fetch gives up
- * sooner.
- */
+/** An older temporary file belongs to a process that died: a fetch gives up sooner. */
 const TEMPORARY_IDLE_MAX_MS = 10 * 60 * 1000;
 
 const TEMPORARY_SUFFIX = '.tmp';
@@ -32,11 +27,10 @@ const TEMPORARY_SUFFIX = '.tmp';
 const WRITABLE_BY_GROUP = 0o020;
 const WRITABLE_BY_OTHERS = 0o002;
 
-/** A file that is being made. It appears at its path with `commit`. */
 export class WholeFile {
   readonly path: string;
   readonly handle: FileHandle;
-  /** Path of the file until then, for a library that writes to a path. */
+  /** For a library that writes to a path. */
   readonly temporary: string;
   #open = true;
 
@@ -84,7 +78,7 @@ export class WholeFile {
   }
 }
 
-/** When `write` throws, no temporary file is left and `path` is unchanged. */
+/** If `write` throws, `path` is unchanged and no temporary file remains. */
 export async function writeFileWhole(
   path: string,
   write: (file: WholeFile) => Promise<void>,
@@ -98,12 +92,11 @@ export async function writeFileWhole(
   }
 }
 
-/** A record's file: equal records have equal bytes. */
 export function recordBytes(record: object): Buffer {
   return Buffer.from(`${JSON.stringify(record, null, 2)}\n`);
 }
 
-/** Writes a record that only saves work: a read-only cache does without it. */
+/** The record only saves work, so a read-only cache does without it. */
 export async function writeRecord(path: string, record: object): Promise<void> {
   try {
     await writeFileWhole(path, file => file.write(recordBytes(record), 0));
@@ -112,7 +105,9 @@ export async function writeRecord(path: string, record: object): Promise<void> {
   }
 }
 
-/** Files of one form: a node looks at them every few seconds, and reads one only if it has changed. */
+/**
+ * Files of one form. A node reads them every few seconds, and parses one only if it has changed.
+ */
 export class ParsedFiles<Value> {
   readonly #parse: (text: string, path: string) => Value;
   readonly #known = new Map<string, { readonly stamp: string; readonly value: Value }>();
@@ -121,7 +116,6 @@ export class ParsedFiles<Value> {
     this.#parse = parse;
   }
 
-  /** @throws ModelError `disk`, or what the parser throws */
   async read(path: string): Promise<Value> {
     try {
       const { ino, size, mtimeMs, ctimeMs } = await stat(path);
@@ -139,7 +133,7 @@ export class ParsedFiles<Value> {
 
 const RECORDS = new ParsedFiles<unknown>(text => JSON.parse(text));
 
-/** Undefined: it is missing or damaged, and will be made again. */
+/** Undefined: missing or damaged, so it will be made again. */
 export async function readRecord(path: string): Promise<unknown> {
   try {
     return await RECORDS.read(path);
@@ -149,7 +143,7 @@ export async function readRecord(path: string): Promise<unknown> {
   }
 }
 
-/** Other machines may write there: ages are by the file system's clock. */
+/** Ages are by the file system's clock, since other machines may write there. */
 export async function removeStaleTemporaries(directory: string): Promise<void> {
   const temporaries = (await listDirectory(directory)).filter(
     name => name.startsWith('.') && name.endsWith(TEMPORARY_SUFFIX),
@@ -164,7 +158,7 @@ export async function removeStaleTemporaries(directory: string): Promise<void> {
   }
 }
 
-/** UTC. Undefined where no file can be made: a process that can write there also cleans up there. */
+/** UTC. Undefined if no file can be made: whoever can write there also cleans up there. */
 export async function fileSystemClockMs(directory: string): Promise<number | undefined> {
   const file = join(directory, `.clock.${randomBytes(6).toString('hex')}${TEMPORARY_SUFFIX}`);
   try {
@@ -194,8 +188,8 @@ export async function statOrNull(path: string) {
 }
 
 /**
- * Why a file must not run as code, in words that follow "it": somebody beside root and this
- * process's user owns or may write it or its directory. Undefined: nobody does.
+ * Why a file must not run as code, in words that follow "it": a user other than root and this
+ * process's owns or may write it or its directory. Undefined: it is safe.
  */
 export async function foreignTo(path: string): Promise<string | undefined> {
   const real = await realpath(path);
@@ -221,7 +215,7 @@ export async function hashOpenFile(file: FileHandle): Promise<string> {
   }
 }
 
-/** sha256 of the file at `path`, hexadecimal. 176 MB take 0.15 s on a CPU with SHA instructions. */
+/** Hexadecimal. 176 MB take 0.15 s on a CPU with SHA instructions. */
 export async function hashFile(path: string): Promise<string> {
   await using file = await open(path, 'r');
   return await hashOpenFile(file);

@@ -1,6 +1,6 @@
 /**
- * JSON files of the product, checked against a JSON Schema (draft 7). Each schema's `description`
- * completes "must be": an error names file and field, and says that.
+ * Checks JSON files against a JSON Schema (draft 7). An error names file and field, and completes
+ * "must be" with the schema's `description`.
  */
 import assert from 'node:assert/strict';
 import { Ajv, type ErrorObject, type SchemaObject } from 'ajv';
@@ -9,7 +9,10 @@ import { ModelError } from './model-error.ts';
 /** `verbose` gives an error its schema. The meta-schema would take 0.1 s of each start. */
 const ajv = new Ajv({ verbose: true, meta: false, validateSchema: false });
 
-/** A null field counts as missing. @throws ModelError `manifest`, for the first fault. */
+/**
+ * A null field counts as missing.
+ * @throws ModelError `manifest`, for the first fault
+ */
 export function parseChecked<Value>(text: string, file: string, schema: SchemaObject): Value {
   let value: unknown;
   try {
@@ -23,7 +26,6 @@ export function parseChecked<Value>(text: string, file: string, schema: SchemaOb
   throw schemaError(file, error);
 }
 
-/** @param field its path, as `files[0].name`. @param expected what is wrong, as `must be …`. */
 export function fieldError(file: string, field: string, expected: string): ModelError {
   return new ModelError('manifest', `${file}: ${field} ${expected}`);
 }
@@ -39,7 +41,7 @@ function schemaError(file: string, error: ErrorObject): ModelError {
   return fieldError(file, field, EXPECTED[keyword] ?? `must be ${parentSchema?.description}`);
 }
 
-/** @param pointer a JSON pointer (RFC 6901). @param field inside the object that it points to. */
+/** @param pointer JSON pointer (RFC 6901) */
 function fieldPath(pointer: string, field?: string): string {
   const names = pointer.split('/').slice(1);
   const path = names.map(name => name.replaceAll('~1', '/').replaceAll('~0', '~'));
@@ -51,7 +53,7 @@ function fieldPath(pointer: string, field?: string): string {
   return parts.join('').replace(/^\./, '') || 'the whole';
 }
 
-/** An object with the fields of `Value` and no others; those in `optional` may be missing. */
+/** An object with exactly the fields of `Value`; those in `optional` may be missing. */
 export function fields<Value>(
   properties: Readonly<Record<keyof Value & string, SchemaObject>>,
   optional: readonly (keyof Value)[] = [],
@@ -61,7 +63,6 @@ export function fields<Value>(
   return { ...mapOf({}), properties, required, additionalProperties: false };
 }
 
-/** An object of one of several kinds, by its field `type`. */
 export function byType(kinds: Readonly<Record<string, SchemaObject>>): SchemaObject {
   const properties = { type: oneOf(Object.keys(kinds)) };
   const allOf = Object.entries(kinds).map(([type, kind]) => ({
@@ -91,7 +92,6 @@ export const SHARE: SchemaObject = {
   description: 'a number from 0 to 1',
 };
 
-/** Describes one line that is not empty, of `form` if it is given. */
 export function text(form = /^[^\r\n]+$/): SchemaObject {
   const pattern = form.source;
   return { type: 'string', pattern, description: `a string that matches ${pattern}` };

@@ -1,12 +1,8 @@
-/**
- * Computes how large a picture is in a model's input. Pure: both sides of a process border use it.
- */
+/** The size of a picture in a model's input. Both sides of a process border use it. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { GraphForm, PreparedModel } from './prepared-model.ts';
 
-/**
- * The size is that of the whole input; with fit short-side it is the length of that side, twice.
- */
+/** Size of the whole input. With fit short-side both are the length of that side. */
 export interface InputTerms extends Size, Partial<Pick<GraphForm, 'fit' | 'sides'>> {}
 
 export function inputTerms({ inputWidth, inputHeight, form }: SizedModel): InputTerms {
@@ -16,7 +12,7 @@ export function inputTerms({ inputWidth, inputHeight, form }: SizedModel): Input
 
 type SizedModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'form'>;
 
-/** Gives the size of the picture itself, without what a letterbox adds. */
+/** Size of the picture itself, without a letterbox. */
 export function sizeInInput({ width, height, fit, sides }: InputTerms, picture: Size): Size {
   if (fit === undefined || fit === 'stretch') return { width, height };
   const longer = Math.max(picture.width, picture.height);

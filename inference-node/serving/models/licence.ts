@@ -1,11 +1,11 @@
 /**
- * Holds a model's terms as its manifest states them, of weights and training data apart. It gives
- * no advice.
+ * A model's terms as its manifest states them, of weights and training data apart. Not legal
+ * advice.
  */
 import type { SchemaObject } from 'ajv';
 import { fields, oneOf, text } from './checked-json.ts';
 
-/** With `unclear`, nobody who may decide it has stated the use. It counts as not permitted. */
+/** unclear: nobody who may decide it has stated the use. It counts as not permitted. */
 const COMMERCIAL_USES = ['yes', 'no', 'unclear'] as const;
 export type CommercialUse = (typeof COMMERCIAL_USES)[number];
 
@@ -13,12 +13,12 @@ export interface UseTerms {
   readonly commercialUse: CommercialUse;
   /** Who states the use, and what is not stated, in one line. */
   readonly reason: string;
-  /** The value is a URL; unknown: nobody states the use. */
+  /** A URL. unknown: nobody states the use. */
   readonly source: string;
 }
 
 export interface Licence {
-  /** SPDX expression that the makers published the weights under; NOASSERTION: they state none. */
+  /** SPDX expression of the weights. NOASSERTION: their makers state none. */
   readonly spdx: string;
   readonly origin: string;
   readonly weights: UseTerms;

@@ -1,4 +1,3 @@
-/** Manifests and plans, and under what terms MATTING_COMMERCIAL_USE lets models run. */
 import assert from 'node:assert/strict';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -30,7 +29,7 @@ import {
 
 const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet', 'manifest.json'), 'utf8');
 
-/** isnet's manifest with one field set, or removed where the value is undefined. */
+/** isnet's manifest with one field set, or removed if the value is undefined. */
 function withField(path: string, value: unknown): string {
   const manifest = JSON.parse(isnet);
   const keys = path.split('.');
@@ -41,7 +40,7 @@ function withField(path: string, value: unknown): string {
   return JSON.stringify(manifest);
 }
 
-/** A field does not take these values; undefined: it is missing. */
+/** Undefined: the field is missing. */
 const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   name: [undefined, '../isnet'],
   version: [1, '../1'],
@@ -55,7 +54,6 @@ const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   files: [[]],
   'files.0.name': ['a/b'],
   'files.0.sha256': ['B6'.repeat(32)],
-  // The number is not the sum of its parts.
   'files.0.bytes': [5],
   'files.0.parts.3.path': ['dist/../../x', '/etc/passwd'],
   'files.0.parts.3.size': [5],
@@ -64,7 +62,7 @@ const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   'graph.outputName': [''],
   precisions: [['fp32', 'fp32'], ['bf16']],
   'inputSize.default': [1000],
-  // Not a multiple of 32; over the largest; no number.
+  // Not a multiple of 32; too large; not a number.
   'inputSize.listed': [
     [1024, 1000],
     [1024, 4096],
@@ -102,7 +100,6 @@ test('a field that is wrong, missing or unknown is refused by its name', t => {
   t.throws(() => parseManifest(withoutSizes, 'a'), { message: /precisions must list int8 where/ });
 });
 
-/** A model that runs as its maker wrote it. */
 function asItIs(graph: object, more: object = {}): string {
   const { files, ...manifest } = JSON.parse(isnet);
   const own = { file: 'isnet-fp16.onnx', precision: 'fp32', inputName: 'x', outputName: 'y' };
@@ -307,7 +304,6 @@ test('a plan asks for an opinion before its first model looks again: it judges a
   }
 });
 
-/** Returns what `read` reports, one text a variable; none if it accepts all. */
 async function problemsIn(read: () => Promise<unknown>): Promise<readonly string[]> {
   try {
     await read();

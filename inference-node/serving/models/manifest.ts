@@ -1,7 +1,4 @@
-/**
- * A model's manifest: where its weights come from, how they are verified, and what engines need to
- * know about its graph. It is data; nothing else in the program knows a model by name.
- */
+/** Nothing else in the program knows a model by name. */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -39,28 +36,25 @@ import {
   type Precision,
 } from './prepared-model.ts';
 
-/** A package of the npm registry, pinned to its bytes. Its code is never run nor stored. */
+/** A pinned package of the npm registry. Its code is never run nor stored. */
 export interface NpmSource {
   readonly type: 'npm';
   readonly package: string;
   readonly version: string;
-  /** The tarball's hash as the registry and lock files write it: sha512-<Base64>. */
   readonly integrity: string;
   readonly bytes: number;
 }
 
-/** A file behind an address; others of `files`, external data, lie in the same folder. */
+/** A file at an address. Others of `files` are external data in the same folder. */
 export interface AddressSource {
   readonly type: 'address';
-  /** https; http from this machine alone. */
   readonly url: string;
-  /** The mirrors have the same bytes; they are tried in this order. */
+  /** With the same bytes, tried in this order. */
   readonly mirrors?: readonly string[];
-  /** The commit that a moving address was pinned to; `url` names it too. */
   readonly revision?: string;
 }
 
-/** An operator's own file: nothing can be fetched again. */
+/** An operator's own file, which cannot be fetched again. */
 interface FileSource {
   readonly type: 'file';
 }
@@ -77,7 +71,7 @@ export interface WeightsFile {
   readonly name: string;
   readonly bytes: number;
   readonly sha256: string;
-  /** The parts of a package make the file when they are joined in this order. */
+  /** Parts of a package, which make the file when joined in this order. */
   readonly parts?: readonly FilePart[];
 }
 
@@ -86,45 +80,41 @@ export interface PackagedFile extends WeightsFile {
 }
 
 export interface SourceGraph {
-  /** The name of one of `files`. */
   readonly file: string;
   readonly precision: 'fp32' | 'fp16';
   readonly inputName: string;
-  /** The matte; other outputs are removed. */
   readonly outputName: string;
   readonly inputWidth: number;
   readonly inputHeight: number;
-  /** Absent: the type is float32. */
+  /** Absent: float32. */
   readonly inputType?: InputType;
-  /** Absent: the layout is nchw. */
+  /** Absent: nchw. */
   readonly layout?: Layout;
   /**
-   * Absent: the graph is rewritten when it is prepared, for any size of inputSize. Otherwise its
-   * bytes run as they are: `false` at inputWidth x inputHeight alone, `true` at these unless a
-   * request wants another size of inputSize.
+   * Absent: preparing rewrites the graph, for any size of inputSize. Otherwise its bytes run as
+   * they are: `false` at inputWidth x inputHeight alone, `true` at these unless a request wants
+   * another size.
    */
   readonly dynamic?: boolean;
-  /** The input's fourth channel is a trimap. Such a model has the role `refine`, and no other. */
   readonly trimap?: true;
 }
 
 interface InputSizes {
   /** Side of a square. Of a dynamic graph the shorter of inputWidth and inputHeight. */
   readonly default: number;
-  /** Measured ones. Others that the fields below allow run, at unknown quality. */
+  /** Measured sizes. Others that the fields below allow run at unknown quality. */
   readonly listed: readonly number[];
-  /** Sizes with a ranges file, which it can be prepared for in int8; absent: none. */
+  /** Sizes with a ranges file, which int8 needs. Absent: none. */
   readonly int8?: readonly number[];
   readonly multipleOf: number;
   readonly min: number;
   readonly max: number;
 }
 
-/** Measurements of the machine that added the model, at graph.inputWidth x graph.inputHeight. */
+/** Measured on the machine that added the model, at graph.inputWidth x graph.inputHeight. */
 export interface Measured {
-  /** The largest memory of the engine's process over two runs. */
   readonly peakBytes: number;
-  /** The memory of the process before the first run. */
+  /** Memory before the first run. */
   readonly loadedBytes: number;
   readonly seconds: number;
   readonly provider: ExecutionProvider;
@@ -132,22 +122,19 @@ export interface Measured {
 
 export interface ModelManifest {
   readonly name: string;
-  /** Version of the weights and the graph; changes when they do. */
   readonly version: string;
   readonly description: string;
-  /** A line for people who choose a model. */
   readonly goodFor?: string;
   readonly source: ModelSource;
   readonly files: readonly WeightsFile[];
   readonly graph: SourceGraph;
   readonly precisions: readonly Precision[];
-  /** The file has none where graph.dynamic is false: then it is the graph's own size. */
+  /** If graph.dynamic is false, the file has none, and this is the graph's own size. */
   readonly inputSize: InputSizes;
   readonly normalisation: Normalisation;
   readonly colourOrder: 'rgb' | 'bgr';
   /**
-   * Absent: the fit is stretch. The others, and the further activations, are for graphs that run as
-   * they are.
+   * Absent: stretch. Other fits, and the further activations, are for graphs that run as they are.
    */
   readonly fit?: Fit;
   readonly activation: Activation;
@@ -157,7 +144,6 @@ export interface ModelManifest {
   readonly licence: Licence;
 }
 
-/** Each of its files has parts. */
 export interface PackagedManifest extends ModelManifest {
   readonly source: NpmSource;
   readonly files: readonly PackagedFile[];
@@ -172,9 +158,7 @@ export const MANIFEST_DIRECTORY = fileURLToPath(new URL('../../../models/', impo
 export const MANIFEST_FILE = 'manifest.json';
 const VERSION = text(/^[0-9A-Za-z][0-9A-Za-z.+-]{0,63}$/);
 const SHA256 = text(/^[0-9a-f]{64}$/);
-/**
- * The bound is more than any sensible model has; it bounds what a manifest can make a fetch write.
- */
+/** More than any sensible model has. It bounds what a manifest can make a fetch write. */
 export const FILE_BYTES_MAX = 2_500_000_000;
 const FILE_BYTES = wholeNumber(1, FILE_BYTES_MAX);
 export const FILE_NAME_FORM = /^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/;
@@ -184,12 +168,12 @@ const SIDE = wholeNumber(1, INPUT_SIDE_MAX);
 const SIDES = list(SIDE);
 const ABOVE_0 = { type: 'number', exclusiveMinimum: 0, description: 'a number above 0' };
 
-/** A tensor's maker may have used any characters in its name. Print it by `printable`. */
+/** May have any characters: print it by `printable`. */
 const TENSOR_NAME = { type: 'string', minLength: 1, description: 'a string, not empty' };
 const TRUE = { const: true, description: 'true, or absent' };
 const BYTES = wholeNumber(1, Number.MAX_SAFE_INTEGER);
 
-/** The facts that the catalogue states, too, of a file that nobody has added yet. */
+/** Facts that the catalogue also states, of files that nobody has added yet. */
 export const FACT_SCHEMAS = {
   normalisation: fields<Normalisation>({
     mean: tuple(3, NUMBER, 'three numbers, for red, green and blue'),
@@ -277,9 +261,8 @@ const SCHEMA = fields<ModelManifest>(
 );
 
 /**
- * Loads a manifest of `directory`, or of `added`, the folder of an operator's own models, which
- * replace none. Throws ModelError `settings` (no such model: it names others), `manifest`
- * (malformed), `disk`.
+ * From `directory`, or from `added`, the folder of an operator's own models, which replace none.
+ * @throws ModelError `settings` (no such model), `manifest` (malformed), `disk`
  */
 export async function loadManifest(
   name: string,
@@ -309,7 +292,7 @@ export async function listManifests(
   return [...new Set([...shipped, ...own])].sort();
 }
 
-/** A model is there when its manifest is: it is written last, and removed first. */
+/** The manifest is written last and removed first, so it stands for the model. */
 async function namesIn(directory: string): Promise<readonly string[]> {
   const names: string[] = [];
   for (const name of await listDirectory(directory)) {
@@ -318,9 +301,7 @@ async function namesIn(directory: string): Promise<readonly string[]> {
   return names;
 }
 
-/**
- * Answers true if the system cannot say: the load then reports why, and other models still load.
- */
+/** True if the system cannot say: the load then reports why, and other models still load. */
 async function hasModel(directory: string, name: string): Promise<boolean> {
   if (!MODEL_NAME.test(name)) return false;
   try {
@@ -390,7 +371,6 @@ function requireSizes(inputSize: InputSizes, refuse: Refuse): void {
   if (!listed.includes(side)) refuse('inputSize.default', 'must be one of listed');
 }
 
-/** Requires a form that model-tools/onnx/rewrites.ts can write into a graph. */
 function requireRewritable(manifest: ModelManifest, refuse: Refuse): void {
   const { graph, fit = 'stretch', activation, inverted } = manifest;
   const { inputType = 'float32', layout = 'nchw', trimap } = graph;
@@ -433,7 +413,7 @@ function ownInputSize({ graph, inputSize }: ModelManifest): Size {
   return { width: inputSize.default, height: inputSize.default };
 }
 
-/** @throws ModelError `settings` where the model does not take the size */
+/** @throws ModelError `settings` if the model does not take the size */
 export function requireInputSize(manifest: ModelManifest, wanted?: Size): Size {
   const { listed, multipleOf, min, max } = manifest.inputSize;
   const own = ownInputSize(manifest);

@@ -1,9 +1,8 @@
-/** Errors before a node serves, for the operator who starts it, never for callers of the API. */
-
 /**
- * `settings`: what is asked for does not exist. `manifest`: malformed. `missing`: weights not
+ * `settings`: no such model, size or precision. `manifest`: malformed. `missing`: weights not
  * fetched. `altered`: not the weights that the manifest names. `fetch`: no registry, or not the
- * pinned package. `disk`: the cache cannot be read or written. `prepare`: no graph as asked.
+ * pinned package. `disk`: the cache cannot be read or written. `prepare`: the graph cannot run as
+ * requested.
  */
 export type ModelErrorKind =
   | 'settings'
@@ -14,7 +13,7 @@ export type ModelErrorKind =
   | 'disk'
   | 'prepare';
 
-/** The message is one line that says what is wrong and what to do; show it as it is. */
+/** For the operator who starts a node. The message is one line on what is wrong and what to do. */
 export class ModelError extends Error {
   readonly kind: ModelErrorKind;
 
@@ -25,10 +24,10 @@ export class ModelError extends Error {
   }
 }
 
-/** Characters that a terminal obeys, or that hide or turn others; line ends are a space. */
+/** Characters that a terminal obeys, or that hide or turn others. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
 
-/** Makes one line of what others named: of an escape sequence it shows the characters. */
+/** One line of text that others wrote. Of an escape sequence it shows the characters. */
 export function printable(text: string): string {
   return text
     .replace(/\s*\n\s*/g, ' ')
@@ -48,7 +47,6 @@ const DISK_REASONS: Readonly<Record<string, string>> = {
   EEXIST: 'a file of that name is in the way',
 };
 
-/** Turns the error of a file system call into one line; returns any other error unchanged. */
 export function diskError(error: unknown, action: string, path: string): unknown {
   const reason = DISK_REASONS[(error as NodeJS.ErrnoException | undefined)?.code ?? ''];
   if (error instanceof ModelError || reason === undefined) return error;

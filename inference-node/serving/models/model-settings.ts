@@ -1,4 +1,3 @@
-/** The variables that choose the models of a node. */
 import { resolve } from 'node:path';
 import type { EnvReader } from '@matting/program/env.ts';
 import { readDataDir, readModelDirs } from '@matting/program/shared-settings.ts';
@@ -6,28 +5,24 @@ import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { PRECISIONS, type Precision } from './prepared-model.ts';
 
 export interface ModelSettings {
-  /** MATTING_MODEL: this plan or single model replaces `quality`. Checked when it is loaded. */
+  /** A plan or single model in place of `quality`. Checked when it is loaded. */
   readonly model: string | undefined;
-  /** MATTING_QUALITY: the plan, unless a model is named. */
   readonly quality: (typeof QUALITIES)[number];
-  /** MATTING_MODEL_DIR, absolute: the cache of weights and prepared graphs. */
   readonly modelDir: string;
-  /** MATTING_WEIGHTS_DIR, absolute: weights that are there already; only read. */
+  /** Existing weights, only read. */
   readonly weightsDir: string | undefined;
-  /** MATTING_ADDED_MODELS_DIR, absolute: manifests of an operator's own models. */
   readonly addedModelsDir: string;
   readonly precision: 'auto' | Precision;
-  /** MATTING_COMMERCIAL_USE: which models may run for their terms; every one when undefined. */
+  /** Undefined: models of any terms run. */
   readonly commercialUse: CommercialUseGate | undefined;
 }
 
-/** weights: only models whose weights may be used commercially; strict: their training data too. */
+/** weights: only models whose weights allow commercial use. strict: also their training data. */
 const COMMERCIAL_USE_GATES = ['weights', 'strict'] as const;
 export type CommercialUseGate = (typeof COMMERCIAL_USE_GATES)[number];
 
 const QUALITIES = ['fast', 'standard', 'best', 'permissive'] as const;
 
-/** Problems stay in the reader, for its requireValid. */
 export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings {
   const reader = whole.section('Models');
   const weightsDir = reader.string('MATTING_WEIGHTS_DIR', {
@@ -65,7 +60,7 @@ export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings 
   if (reader.has('MATTING_MODEL') && reader.has('MATTING_QUALITY')) {
     reader.problem('MATTING_QUALITY', 'unset where MATTING_MODEL names what the node serves');
   }
-  // A precision applies to one model; for a plan of several it would have no meaning.
+  // A precision applies to one model, not to a plan of several.
   if (settings.precision !== 'auto' && !reader.has('MATTING_MODEL')) {
     reader.problem('MATTING_PRECISION', 'set together with MATTING_MODEL only');
   }

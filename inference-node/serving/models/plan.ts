@@ -1,6 +1,6 @@
 /**
- * Which models make a matte, and which of them the terms admit. A plan is data in models/plans.json:
- * models, input sizes and roles. A single model is a plan of its name.
+ * models/plans.json has models, input sizes and roles of plans. A single model is a plan of its
+ * name.
  */
 
 import { join } from 'node:path';
@@ -33,7 +33,7 @@ import {
 
 export interface PlanEntry {
   readonly model: string;
-  /** Side of the square in pixels; the manifest's default when undefined. */
+  /** Side of the square, pixels. Undefined: the manifest's default. */
   readonly inputSize?: number | undefined;
   readonly role: MatteRole;
   readonly extraRuns?: readonly ExtraRun[] | undefined;
@@ -41,14 +41,13 @@ export interface PlanEntry {
 
 export interface PlanOutline {
   readonly name: string;
-  /** The line is for people; absent: the manifest of a single model may have it. */
+  /** For people. Absent: the manifest of a single model may have it. */
   readonly goodFor?: string | undefined;
-  /** The first is a subject. */
   readonly entries: readonly PlanEntry[];
 }
 
 const PLANS_FILE = 'plans.json';
-/** Control planes take SELECTABLES_MAX names of a node, models and plans together. */
+/** A control plane takes SELECTABLES_MAX names of a node, models and plans together. */
 const PLANS_MAX = 64;
 /** Each model has its own engines on a node. */
 const MODELS_MAX = 4;
@@ -78,7 +77,7 @@ interface PlanRow {
   readonly models: readonly PlanEntry[];
 }
 
-/** @throws ModelError; ConfigError where a precision is set for a plan */
+/** @throws ModelError; ConfigError if a precision is set for a plan */
 export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {
   const { model, precision, quality, addedModelsDir } = settings;
   const isNamed = ({ name }: PlanOutline) => name === (model ?? quality);
@@ -97,7 +96,10 @@ export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {
   throw new ConfigError([{ variable: 'MATTING_MODEL', expected }]);
 }
 
-/** Every plan that comes with the product. Throws ModelError `manifest`, with file and field, `disk`. */
+/**
+ * Plans of the product.
+ * @throws ModelError `manifest` or `disk`
+ */
 export async function loadPlanOutlines(
   directory = MANIFEST_DIRECTORY,
 ): Promise<readonly PlanOutline[]> {
@@ -105,7 +107,7 @@ export async function loadPlanOutlines(
   return await PLANS.read(path);
 }
 
-/** An operator's own, beside the manifests of added models; there may be none. */
+/** An operator's own, next to the manifests of added models. There may be none. */
 export async function loadAddedPlans(directory: string): Promise<readonly PlanOutline[]> {
   const isThere = (await statOrNull(join(directory, PLANS_FILE))) !== null;
   return isThere ? await loadPlanOutlines(directory) : [];
@@ -118,7 +120,7 @@ export function parsePlanOutlines(json: string, file: string): readonly PlanOutl
   }
   return plans.map(([name, { goodFor, models: entries }], i) => {
     if (!SELECTABLE_NAME.test(name)) {
-      // The name itself may be of any characters.
+      // The name itself may have any characters.
       throw fieldError(file, `the name of plan ${i + 1}`, `must be ${SELECTABLE_NAME_FORM}`);
     }
     if (entries[0]?.role !== 'subject') throw fieldError(file, name, 'must begin with a subject');
@@ -144,7 +146,7 @@ const ROLES_IN_WORDS: Readonly<Record<MatteRole, string>> = {
   refine: 'refining model',
 };
 
-/** @throws ModelError `settings` where the model cannot do that in the plan */
+/** @throws ModelError `settings` if the model cannot have the role */
 export function requireRole(
   { name, graph }: Pick<ModelManifest, 'name' | 'graph'>,
   role: MatteRole,
@@ -161,8 +163,8 @@ export function requireRole(
 }
 
 /**
- * Lists what `gate` does not permit about the model. Empty: the gate admits it. A refused model is
- * neither fetched nor prepared, and no caller can ask for it.
+ * What `gate` does not permit; empty: admitted. A refused model is neither fetched nor prepared,
+ * and no caller can request it.
  */
 export function refusalsOf(
   { licence: { weights, trainingData } }: Pick<ModelManifest, 'licence'>,
@@ -179,7 +181,7 @@ export function refusalsOf(
     });
 }
 
-/** @throws ConfigError naming each model that is refused, why, and what is admitted; ModelError */
+/** @throws ConfigError with each refused model, the reason and the admitted models; ModelError */
 export async function admittedOutlineOf(settings: ModelSettings): Promise<PlanOutline> {
   const outline = await outlineOf(settings);
   await requireAdmitted(outline.entries, settings);
@@ -238,9 +240,7 @@ async function wayOut(
   return { variable: 'MATTING_QUALITY', expected };
 }
 
-/**
- * Describes in one line what runs and under what terms. A model that occurs twice is named once.
- */
+/** Names a model that occurs twice once. */
 export function describeTerms(
   plan: string,
   models: readonly Pick<ModelManifest, 'name' | 'licence'>[],

@@ -1,4 +1,4 @@
-/** What a node serves, and a request may name: a plan, or a model alone. */
+/** What a node serves and a request may name: a plan, or a model alone. */
 
 import { createHash } from 'node:crypto';
 import type { CommercialUse, UseTerms } from './licence.ts';
@@ -7,7 +7,7 @@ import type { Plan, PlanModel } from './prepared-model.ts';
 export interface Selectable {
   readonly name: string;
   readonly kind: 'plan' | 'model';
-  /** The line is for people; it is empty if there is nothing to say. */
+  /** May be empty. */
   readonly goodFor: string;
   readonly models: readonly PlanModel[];
   readonly sha256: string;
@@ -20,8 +20,8 @@ export function selectableOf({ name, models }: Plan, goodFor = ''): Selectable {
 }
 
 /**
- * Hashes what decides the mattes, hexadecimal: nodes of other providers, precisions and releases
- * have the same sum for the same models.
+ * Hash, hexadecimal, of what decides the mattes. Nodes of other providers, precisions and releases
+ * have the same one.
  */
 export function sumOf({ models }: Pick<Selectable, 'models'>): string {
   const deciding = models.map(({ model, role }) => [
@@ -32,10 +32,9 @@ export function sumOf({ models }: Pick<Selectable, 'models'>): string {
   return createHash('sha256').update(JSON.stringify(deciding)).digest('hex');
 }
 
-/** The strictest first; unclear counts as not permitted. */
+/** The strictest first. */
 const STRICTNESS: readonly CommercialUse[] = ['no', 'unclear', 'yes'];
 
-/** The strictest of its models. */
 export function termsOf({ models }: Pick<Selectable, 'models'>) {
   const strictest = (of: 'weights' | 'trainingData'): UseTerms | undefined =>
     models

@@ -1,9 +1,9 @@
 /**
- * An ONNX graph as the passes see it: plain values, tensors as views of the file. A pass returns
- * another graph and changes no tensor's bytes: 88 MB of weights are copied only when widened.
+ * An ONNX graph as the passes see it. Tensors are views of the file. A pass returns another graph
+ * and changes no tensor's bytes: 88 MB of weights are copied only when widened.
  *
- * Invariants: nodes are in topological order; a name is made by one node, initialiser or input
- * only; no node holds a subgraph.
+ * Invariants: nodes are in topological order; one node, initialiser or input makes a name; no node
+ * holds a subgraph.
  */
 
 import { ModelError } from '../models/model-error.ts';
@@ -30,7 +30,7 @@ export const ElementType = {
 export interface Tensor {
   readonly elementType: number;
   readonly dims: readonly number[];
-  /** Little-endian, row-major. Not to be written to. */
+  /** Little-endian, row-major, read-only. */
   readonly data: Uint8Array;
 }
 
@@ -39,7 +39,7 @@ export interface GraphNode {
   readonly opType: string;
   /** '' is ONNX's own domain. */
   readonly domain: string;
-  /** '' is an optional input that is not given; those at the end may be left out. */
+  /** '' is an optional input that is not given; trailing ones may be left out. */
   readonly inputs: readonly string[];
   readonly outputs: readonly [string, ...string[]];
   readonly attributes: readonly AttributeProto[];
@@ -48,7 +48,7 @@ export interface GraphNode {
 interface GraphValue {
   readonly name: string;
   readonly elementType: number;
-  /** Null where the size is free. */
+  /** Null: free. */
   readonly dims: readonly (number | null)[];
 }
 
@@ -67,8 +67,8 @@ export interface Graph {
 }
 
 /**
- * A pass is one step of the preparation. Throws ModelError `prepare` where a graph does not allow
- * it.
+ * A step of the preparation.
+ * @throws ModelError `prepare` if a graph does not allow it
  */
 export type GraphPass = (graph: Graph) => Graph;
 
@@ -133,7 +133,7 @@ export function readersOf(nodes: readonly GraphNode[]): ReadonlyMap<string, Grap
   return new Map([...byName].map(([name, each]) => [name, each.map(({ node }) => node)]));
 }
 
-/** Otherwise nodes keep their order. Null when they form a circle. */
+/** Otherwise keeps the order of nodes. Null if they form a circle. */
 export function sortTopologically(nodes: readonly GraphNode[]): readonly GraphNode[] | null {
   const makers = makersOf(nodes);
   const sorted = new Set<GraphNode>();
@@ -149,7 +149,7 @@ export function sortTopologically(nodes: readonly GraphNode[]): readonly GraphNo
       }
       entered.add(node);
       for (const input of node.inputs) {
-        // '' is no value: an input or an output that is not there.
+        // '' is an input or output that is not there.
         const maker = input === '' ? undefined : makers.get(input);
         if (maker === undefined || sorted.has(maker)) continue;
         if (entered.has(maker)) return null;
@@ -159,8 +159,6 @@ export function sortTopologically(nodes: readonly GraphNode[]): readonly GraphNo
   }
   return [...sorted];
 }
-
-/* Tensors. Bytes are little-endian. */
 
 export function elementCount(dims: readonly number[]): number {
   return dims.reduce((product, dim) => product * dim, 1);
@@ -200,13 +198,12 @@ export function tensorNumbers(tensor: Tensor): readonly number[] | undefined {
   return undefined;
 }
 
-/** Exact for every value. 44 million take about 0.1 s by the table, 0.9 s by arithmetic. */
+/** Exact for every value. 44 million take 0.1 s by the table, 0.9 s by arithmetic. */
 export function widenHalf(tensor: Tensor): Tensor {
-  // A copy: a view of the file may begin at an odd address.
+  // Copied: a view of the file may begin at an odd address.
   const halves = new Uint16Array(new Uint8Array(tensor.data).buffer);
   const floats = new Uint32Array(halves.length);
   const table = halfTable();
-  // A hot loop: no index is out of range, the table has an entry for every half.
   for (let at = 0; at < halves.length; at += 1) floats[at] = table[halves[at]!]!;
   return {
     elementType: ElementType.float32,
@@ -235,25 +232,23 @@ function halfTable(): Uint32Array {
 }
 
 /*
- * ONNX files: protobuf to Graph and back. Reading makes views; writing yields pieces, so that a
- * graph of 176 MB is never assembled a second time.
- *
- * Fields: those of onnx.proto beside it. Others are
- * lost: a graph is refused where it holds subgraphs, functions, sparse or external tensors.
+ * Reads and writes ONNX files. Reading makes views; writing yields pieces, so that a graph of 176
+ * MB is never assembled a second time. Fields that onnx.proto lacks are lost, so a graph with
+ * subgraphs, functions, sparse or external tensors is refused.
  */
 
 const PRODUCER_NAME = 'matting-service';
 
-/** Protobuf tags of length-delimited fields: number << 3 | 2. */
+/** Length-delimited fields: number << 3 | 2. */
 const TAG_MODEL_GRAPH = (7 << 3) | 2;
 const TAG_GRAPH_NODE = (1 << 3) | 2;
 const TAG_GRAPH_INITIALISER = (5 << 3) | 2;
 const TAG_TENSOR_RAW_DATA = (9 << 3) | 2;
 
-/** BiRefNet has 6,000. A million take minutes and gigabytes to read. */
+/** BiRefNet has 6,000. Reading a million takes minutes and gigabytes. */
 const NODES_MAX = 100_000;
 
-/** Counts the nodes of the graph without a look into them. A damaged file may have any number. */
+/** Without decoding nodes: a damaged file may have any number. */
 function countNodes(bytes: Uint8Array): number {
   let nodes = 0;
   for (const graph of fieldsOf(bytes)) {
@@ -275,7 +270,6 @@ function requireFew(nodes: number, name: string): void {
   throw new ModelError('prepare', `${what}; at most ${NODES_MAX} can be prepared`);
 }
 
-/** Yields the fields of a message; it stops at bytes that are not a field. */
 function* fieldsOf(bytes: Uint8Array): Generator<{ tag: number; content: Uint8Array }> {
   for (let at = 0; at < bytes.length; ) {
     const tag = readVarint(bytes, at);
@@ -302,7 +296,7 @@ function readVarint(bytes: Uint8Array, from: number): { value: number; end: numb
   return { value, end };
 }
 
-/** The graph's tensors are views of `bytes`; `name` is for errors. */
+/** Tensors are views of `bytes`; `name` is for errors. */
 export function decodeModel(bytes: Uint8Array, name: string): Graph {
   requireFew(countNodes(bytes), name);
   let model: ModelProto;
@@ -396,7 +390,6 @@ export function readTensor(tensor: TensorProto, name: string): Tensor {
   );
 }
 
-/** Join the pieces in order. */
 export function* encodeModel(graph: Graph): Generator<Uint8Array> {
   yield ModelProto.encode({
     irVersion: BigInt(graph.irVersion),

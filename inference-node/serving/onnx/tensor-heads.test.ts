@@ -4,7 +4,6 @@ import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test, { type ExecutionContext } from 'ava';
 import { readTensorHeads } from './tensor-heads.ts';
 
-/** Fields of two bytes, as many as a small file has room for. */
 async function writeFields(t: ExecutionContext): Promise<string> {
   const file = join(await temporaryFolder(t), 'fields.onnx');
   await writeFile(file, Buffer.alloc(1_000_000, Buffer.from([0x08, 0x01])));

@@ -1,8 +1,6 @@
 /**
- * Reads the types of all tensors of an ONNX file, and the files that hold them (external data). It
- * reads the heads of messages and skips their contents: no node and no weight costs memory.
- *
- * Fields: onnx.proto of ONNX 1.17.
+ * Reads the types of an ONNX file's tensors and the names of its external data. It skips contents,
+ * so neither nodes nor weights cost memory. Fields: onnx.proto of ONNX 1.17.
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync } from 'node:fs';
 import path from 'node:path';
@@ -20,7 +18,7 @@ type Kind =
   | 'tensor'
   | 'entry';
 
-/** The messages in which a tensor may be, by their fields. */
+/** Messages that may hold a tensor, by their fields. */
 const MESSAGES: Readonly<Record<Kind, Readonly<Record<number, Kind>>>> = {
   model: { 7: 'graph', 20: 'training', 25: 'function' },
   training: { 1: 'graph', 2: 'graph' },
@@ -43,19 +41,17 @@ const NAME_BYTES_MAX = 1024;
 const WINDOW_BYTES = 64 * 1024;
 
 interface TensorHeads {
-  /** Names as the file has them. */
   readonly dataFiles: readonly string[];
-  /** Most tensors of floats are of 16 bits. */
+  /** Most tensors of floats are float16. */
   readonly halves: boolean;
 }
 
-/** Reading so many takes a few milliseconds. */
 const FIELDS_A_TURN = 50_000;
 
 /**
- * Leaves others their turn every few milliseconds: a file of gigabytes may consist of fields of two
- * bytes, which take a minute, and Ctrl-C must be heard meanwhile.
- * @throws Error where it is not protobuf, or a bound is exceeded; the signal's reason
+ * Yields every few milliseconds: a file of gigabytes may consist of fields of two bytes, which take
+ * a minute, and Ctrl-C must work meanwhile.
+ * @throws Error if it is not protobuf, or a bound is exceeded; the signal's reason
  */
 export async function readTensorHeads(file: string, signal?: AbortSignal): Promise<TensorHeads> {
   using closed = new DisposableStack();
@@ -98,7 +94,7 @@ function* walk(reader: Reader): Generator<void, TensorHeads> {
     if (inner.kind === 'tensor' && field === TENSOR_TYPE) {
       types.set(value, 1 + (types.get(value) ?? 0));
     } else if (inner.kind === 'entry') {
-      // Both fields come in either order, and more than once: readers of weights take the last.
+      // Fields come in either order, and repeatedly: readers of weights take the last.
       if (field === ENTRY_KEY && reader.text(length) === 'location') entry.isLocation = true;
       if (field === ENTRY_VALUE) entry.values.push(reader.text(length));
       if (files.size + entry.values.length > FILES_MAX) {
@@ -129,7 +125,6 @@ class Reader {
     this.bytes = fstatSync(descriptor).size;
   }
 
-  /** Reads the head of a field; its contents follow, `length` bytes. */
   head(): { readonly field: number; readonly value: number; readonly length: number } {
     const tag = this.#varint();
     const field = Math.floor(tag / 8);
@@ -147,7 +142,6 @@ class Reader {
     }
   }
 
-  /** Leaves the position where it was. */
   text(length: number): string {
     if (length > NAME_BYTES_MAX) throw new Error('the name of a file of its weights is too long');
     const bytes = Buffer.alloc(length);
@@ -177,7 +171,7 @@ class Reader {
   }
 }
 
-/** Nothing outside of its folder, and not the graph itself, is read as weights. */
+/** Refuses data outside of the graph's folder, and the graph itself. */
 export function requireDataBeside(file: string, names: readonly string[]): void {
   for (const name of names) {
     const where = `its weights are in ${JSON.stringify(name)}`;

@@ -1,7 +1,4 @@
-/**
- * Checks that this machine computes a prepared graph like the one its answer comes from: once on
- * each kind of machine, recorded beside the file.
- */
+/** Each kind of machine checks once that it computes a prepared graph like the reference. */
 
 import { createHash } from 'node:crypto';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -10,42 +7,34 @@ import { channelsOf, type PreparedModel, type Runtime } from '../models/prepared
 import { TRIMAP, withTrimap } from '../models/trimap.ts';
 
 export interface Matte<Alpha extends Uint8Array = Uint8Array> extends Size {
-  /** The plane has one byte a pixel. */
   readonly alpha: Alpha;
 }
 
-/** Computes the matte of a picture, HWC RGB of the model's input size. */
+/** `rgb`: HWC, of the model's input size. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Matte>;
 
-/**
- * The words name what computes; another machine is checked again. Undefined: every start checks.
- */
+/** Describes what computes. An unknown machine is checked; undefined: at every start. */
 export type Machine = string | undefined;
 
 export interface Answering {
   readonly answer: AnswerPicture;
   readonly machine: string;
-  /** Absent: runtimes are not compared. */
   readonly runtimes?: RuntimeTools;
 }
 
-/** Each plane has one byte a pixel. */
 interface RuntimeComparison {
-  /** OpenVINO's processor time, divided by ONNX Runtime's. */
   readonly timeShare: number;
-  /** The memory of OpenVINO's process at its peak. */
   readonly peakBytes: number;
   readonly alphas: Readonly<Record<Runtime, Uint8Array>>;
 }
 
-/** OpenVINO knows the graph and does not take it: no lack of memory, of room on a disk, of time. */
+/** OpenVINO refuses the graph itself, not for lack of memory, disk or time. */
 export class GraphRefusedError extends Error {}
 
 export interface RuntimeTools {
   /**
-   * Has OpenVINO compile the graph, and write that to `exportTo`. It rejects, as `compare` does, in
-   * bounded time and memory, whatever the graph does to its runtime; with GraphRefusedError where
-   * it will again.
+   * Compiles the graph by OpenVINO into `exportTo`. Like `compare` it rejects in bounded time and
+   * memory, with GraphRefusedError if it would again.
    */
   compile(
     model: PreparedModel,
@@ -63,17 +52,13 @@ export interface RuntimeTools {
 interface AnswerRecord {
   readonly sha256: string;
   readonly machines: readonly string[];
-  /**
-   * The answer that the machines gave was compared with this: a new check needs no CPU, and no
-   * weights.
-   */
+  /** The reference, so that a new check needs no CPU run and no weights. */
   readonly answer?: readonly number[];
 }
 
-/** Recorded machines; the oldest is dropped. */
 const MACHINES_MAX = 32;
 
-/** Returns undefined, or one line on what is wrong. Calls `stored` if no answer was recorded. */
+/** Undefined, or in one line what is wrong. Calls `stored` only if no answer was recorded. */
 export async function checkAnswer(
   model: PreparedModel,
   stored: () => Promise<readonly number[]>,
@@ -110,12 +95,13 @@ async function rememberMachine(model: PreparedModel, machine: Machine, answer: r
   await writeRecord(answerRecordPath(model.recordsBeside ?? model.path), record);
 }
 
-/** Path of the record of a prepared file, which is removed with that file. */
 function answerRecordPath(preparedPath: string): string {
   return `${preparedPath}.answers.json`;
 }
 
-/** A graph that runs as it is may be described anew: another normalisation is another answer. */
+/**
+ * A graph that runs as it is may get a new description: another normalisation is another answer.
+ */
 export function identityOf(model: PreparedModel): string {
   const { form, sha256, normalisation, colourOrder, activation, outputName } = model;
   if (form === undefined) return sha256;
@@ -123,7 +109,6 @@ export function identityOf(model: PreparedModel): string {
   return createHash('sha256').update(JSON.stringify(deciding)).digest('hex');
 }
 
-/** Damaged or missing: the machine is checked again. */
 async function recordOf(model: PreparedModel): Promise<AnswerRecord> {
   const record = recordIn(await readRecord(answerRecordPath(model.recordsBeside ?? model.path)));
   const sha256 = identityOf(model);
@@ -140,8 +125,8 @@ function recordIn(value: unknown): AnswerRecord | undefined {
 }
 
 /**
- * A picture made by arithmetic: integer kernels differ by a level here and there, a CPU whose 8-bit
- * products saturate in 16-bit sums, or a faulty driver, gives another matte. Pure.
+ * A picture made by arithmetic. Integer kernels differ by a level here and there; a CPU whose 8-bit
+ * products saturate in 16-bit sums, or a faulty driver, gives another matte.
  */
 
 const BLOCKS_A_SIDE = 16;
@@ -151,7 +136,7 @@ export const CHECK_BLOCKS = BLOCKS_A_SIDE ** 2;
 const MEAN_DIFFERENCE_MAX = 1;
 const BLOCK_DIFFERENCE_MAX = 16;
 
-/** A lit ball with a stem, in additions, products and roots: the same HWC RGB on every machine. */
+/** A lit ball with a stem, by additions, products and roots: the same on every machine. */
 export function drawCheckPicture(width: number, height: number): Buffer {
   const rgb = Buffer.alloc(3 * width * height);
   let state = 1;
@@ -177,7 +162,6 @@ export function drawCheckPicture(width: number, height: number): Buffer {
   return rgb;
 }
 
-/** Fills a model's whole input, with a trimap where it takes one. */
 export function drawCheckInput(
   model: Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'form'>,
 ): Buffer {
@@ -208,7 +192,7 @@ export function summariseAnswer({ alpha, width, height }: Matte): number[] {
   return Array.from(sums, (sum, block) => Math.round(sum / (counts[block] ?? 1)));
 }
 
-/** Returns undefined if the answers agree, else one line that says by how much they differ. */
+/** Undefined if the answers agree, else in one line how they differ. */
 export function compareAnswers(
   found: readonly number[],
   stored: readonly number[],

@@ -1,4 +1,3 @@
-/** Which precision a machine gets, its class, and the picture that checks an answer. */
 import { createHash } from 'node:crypto';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
@@ -67,7 +66,7 @@ test('a named precision is used', t => {
   for (const wanted of ['fp32', 'fp16', 'int8'] as const) {
     t.deepEqual(choose(quantised, { wanted }), { precision: wanted });
   }
-  // Slow there, but requested; its answer is still checked.
+  // Slow there, but wanted; its answer is still checked.
   const asked = choose(quantised, { wanted: 'int8', instructionSet: 'x64-avx2' });
   t.deepEqual(asked, { precision: 'int8' });
 });

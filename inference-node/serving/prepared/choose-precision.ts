@@ -1,4 +1,3 @@
-/** Chooses in which precision a model runs on this machine. Pure. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { ModelManifest } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
@@ -19,8 +18,9 @@ interface PrecisionChoice {
 }
 
 /**
- * `auto`: int8 on a CPU with the instructions, where the model has ranges; else fp32; on GPUs fp16
- * where the model has it; of a graph that runs as it is its own. Throws ModelError `settings`: a named one is never replaced.
+ * `auto` on a CPU: int8 if it has the instructions and the model the ranges, else fp32. On a GPU:
+ * fp16 if the model has it. A graph that runs as it is keeps its own.
+ * @throws ModelError `settings`: a named precision is never replaced
  */
 export function choosePrecision(manifest: ModelManifest, wish: PrecisionWish): PrecisionChoice {
   const { wanted, provider, instructionSet } = wish;

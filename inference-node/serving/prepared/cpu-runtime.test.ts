@@ -1,4 +1,3 @@
-/** Tests which runtime is chosen for a graph, and what is recorded and remade. */
 import {
   chmod,
   chown,
@@ -195,7 +194,7 @@ test('a compiled graph that another user may write is compiled again, and never 
   t.regex(await reason(), /is not safe: other users may write .*\.openvino-/);
   t.is(runtimeOf(await prepare()), 'openvino');
   t.is(calls.compiled, 2);
-  // A group that the process is in is that of its volume.
+  // The process is in this group.
   await chmod(compiled, 0o664);
   t.is(await reason(), '');
   const folder = path.dirname(compiled);

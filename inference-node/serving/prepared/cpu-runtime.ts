@@ -1,7 +1,7 @@
 /**
- * Chooses what runs a prepared graph on this processor: OpenVINO where it is installed, answers
- * like ONNX Runtime and is faster by enough; else ONNX Runtime. Preparing compares the two in turns
- * and records the choice beside the graph, with what OpenVINO compiled; a start only reads it.
+ * OpenVINO runs a prepared graph if it is installed, answers like ONNX Runtime and is faster by
+ * enough. Preparing compares the two and records the choice next to the graph, with OpenVINO's
+ * compiled graph. A start only reads it.
  */
 import { createHash } from 'node:crypto';
 import { rm, statfs } from 'node:fs/promises';
@@ -30,48 +30,41 @@ import {
   type RuntimeTools,
 } from './answer-check.ts';
 
-/** OpenVINO must take at most this share of ONNX Runtime's processor time: 1.1 times as fast. */
+/** Share of ONNX Runtime's processor time: OpenVINO must be 1.1 times as fast. */
 export const TIME_SHARE_MAX = 1 / 1.1;
-/** Levels of 255: a mean difference of 0.0002. */
+/** Levels of 255. */
 const MEAN_DIFFERENCE_MAX = 0.0002 * 255;
-/** Levels of 255 from which on a pixel is off, and the share of pixels that may be. */
+/** Levels of 255 from which a pixel is off, and the share of pixels that may be off. */
 const PIXEL_DIFFERENCE_MAX = 0.05 * 255;
 const PIXELS_OFF_SHARE_MAX = 0.001;
-/** Recorded machines; the oldest is dropped. */
 const MACHINES_MAX = 32;
 const UNUSED_MAX_MS = 24 * 3600 * 1000;
-/** Hexadecimal digits of the hash in a file's name: enough to tell machines apart. */
 const NAME_DIGITS = 8;
 
 export interface RuntimeOptions {
   readonly wanted: CpuRuntimeChoice;
-  /** Undefined: it is not installed. */
   readonly openvino: OpenvinoHere | undefined;
-  /** Compares the two where that was not done, until the signal aborts. Absent: it only reads. */
+  /** Compares the two if that was not done, until the signal aborts. Absent: only reads. */
   readonly comparing?: AbortSignal | undefined;
 }
 
-/** The words name the processor and ONNX Runtime; another machine is compared again. */
+/** Processor and ONNX Runtime. Another machine is compared again. */
 type Here = Pick<Answering, 'machine'>;
 
 interface RuntimeRecord {
-  /** The compared file (identityOf). */
   readonly sha256: string;
-  /** OpenVINO's. */
   readonly version: string;
   readonly machines: readonly Compared[];
 }
 
 interface Runnable {
-  /** Digest of what OpenVINO compiled there: another instruction set refuses it. */
+  /** SHA-256 of the compiled graph, which another instruction set refuses. */
   readonly compiled: string;
-  /** OpenVINO's processor time, divided by ONNX Runtime's. */
   readonly timeShare: number;
-  /** OpenVINO's process at its peak. */
   readonly peakBytes: number;
 }
 
-/** `refusal`: why OpenVINO runs it under no name. It does not take the graph, or its matte differs. */
+/** `refusal`: OpenVINO does not take the graph, or its matte differs, so it never runs it. */
 type Compared = { readonly machine: string } & (Runnable | { readonly refusal: string });
 
 export const NOT_COMPARED = 'OpenVINO was not compared with it on this machine';
@@ -83,10 +76,10 @@ type RecordedChoice =
       readonly timeShare: number;
       readonly peakBytes: number;
     }
-  /** `reason`: why OpenVINO does not run it. Undefined: it was not asked to. */
+  /** `reason`: why OpenVINO does not run it. Undefined: it need not. */
   | { readonly runtime: 'onnxruntime'; readonly reason?: string };
 
-/** Reads what preparing recorded. A machine that was not compared runs ONNX Runtime. */
+/** Reads what preparing recorded. A machine without a record runs ONNX Runtime. */
 export async function readChoice(
   model: PreparedModel,
   { wanted, openvino }: RuntimeOptions,
@@ -111,9 +104,8 @@ export async function readChoice(
 }
 
 /**
- * A model with the runtime that preparing chose. `runtimeFallback` says why it is not OpenVINO.
- * @throws ModelError `missing` where OpenVINO is wanted by name and preparing did not choose it;
- *   an added model then runs on ONNX Runtime
+ * @throws ModelError `missing` if OpenVINO is wanted by name and was not chosen; an added model
+ * then runs on ONNX Runtime
  */
 export async function recordedRuntime(
   model: PreparedModel,
@@ -132,8 +124,8 @@ export async function recordedRuntime(
 }
 
 /**
- * Compares the two and records the choice, unless that was done on such a machine.
- * @throws ModelError `prepare` where OpenVINO is wanted by name and does not answer alike
+ * Does nothing if a machine of this kind did it.
+ * @throws ModelError `prepare` if OpenVINO is wanted by name and does not answer alike
  */
 export async function prepareRuntime(
   model: PreparedModel,
@@ -153,7 +145,7 @@ export async function prepareRuntime(
   const isDone = async () => {
     if (known === undefined) return false;
     const verdict = judge(known, wanted);
-    // An operator who names OpenVINO has it try again what it refused.
+    // If the operator names OpenVINO, it tries again what it refused.
     if (typeof verdict === 'string') return !isRequired(model, options);
     return (await wrongWith({ path, sha256: verdict.compiled })) === undefined;
   };
@@ -164,12 +156,12 @@ export async function prepareRuntime(
     own = { machine, ...(await compareOnce(model, openvino, path, { tools, signal })) };
   } catch (error) {
     signal.throwIfAborted();
-    // Not recorded: memory or a disk may be full today.
+    // Not recorded: memory or disk may be full only today.
     const reason = notRun(error);
     if (!isRequired(model, options)) return { ...model, runtimeFallback: reason };
     throw refused(model, reason);
   }
-  // Read anew: another machine may have written its own meanwhile.
+  // Read again: another machine may have written its own meanwhile.
   const others = ((await recordOf(model, openvino))?.machines ?? []).filter(
     each => each.machine !== machine,
   );
@@ -183,14 +175,13 @@ export async function prepareRuntime(
   return await read();
 }
 
-/** A line: why it is not OpenVINO. */
+/** A string says why it is not OpenVINO. */
 function judge(known: Compared, wanted: CpuRuntimeChoice): Runnable | string {
   if ('refusal' in known) return known.refusal;
   const isSlow = wanted === 'auto' && known.timeShare > TIME_SHARE_MAX;
   return isSlow ? `OpenVINO takes ${known.timeShare} of ONNX Runtime's time` : known;
 }
 
-/** @throws what `compile` and `compare` reject with, but that the graph is refused */
 async function compareOnce(
   model: PreparedModel,
   openvino: OpenvinoHere,
@@ -213,7 +204,6 @@ async function compareOnce(
   }
 }
 
-/** A file that stays only takes room. */
 async function removeQuietly(path: string): Promise<void> {
   await rm(path, { force: true }).catch(() => undefined);
 }
@@ -226,19 +216,20 @@ function refused({ model }: PreparedModel, reason: string): ModelError {
   return new ModelError('prepare', `${model} (MATTING_CPU_RUNTIME=openvino): ${reason}`);
 }
 
-/** OpenVINO would compile it anew for each size. */
+/** OpenVINO would compile it again for each size. */
 function isOfOpenSize({ form }: PreparedModel): boolean {
   return form?.sides !== undefined;
 }
 
 /**
- * An operator who names OpenVINO means the models of the service: OpenVINO may run no added one.
+ * MATTING_CPU_RUNTIME=openvino means the service's own models: OpenVINO may be unable to run an
+ * added one.
  */
 function isRequired({ form }: PreparedModel, { wanted }: RuntimeOptions): boolean {
   return wanted === 'openvino' && form === undefined;
 }
 
-/** The measured memory bounds the engines of an added model: the larger of both runtimes counts. */
+/** The measured memory bounds an added model's engines, so the larger of both runtimes counts. */
 function runningOpenvino(
   model: PreparedModel,
   { library }: OpenvinoHere,
@@ -248,7 +239,7 @@ function runningOpenvino(
   return { ...model, ...measured, openvino: { library, compiled } };
 }
 
-/** Undefined: they are alike; else one line that says by how much they differ. */
+/** Undefined if alike, else in one line how they differ. */
 export function compareAlphas(found: Uint8Array, expected: Uint8Array): string | undefined {
   if (found.length !== expected.length) return 'OpenVINO’s matte has another size';
   let sum = 0;
@@ -263,12 +254,11 @@ export function compareAlphas(found: Uint8Array, expected: Uint8Array): string |
   return `OpenVINO’s matte differs by ${mean.toFixed(3)} levels of 255 in the mean, and ${(100 * share).toFixed(2)} % of its pixels by more than ${Math.floor(PIXEL_DIFFERENCE_MAX)}`;
 }
 
-/** Returns the digest of what OpenVINO wrote. */
 async function compile(path: string, compileTo: (file: string) => Promise<void>): Promise<string> {
   let sha256 = '';
   await writeFileWhole(path, async file => {
     await compileTo(file.temporary);
-    // OpenVINO does not say that its writes failed.
+    // OpenVINO does not report failed writes.
     const { bavail } = await statfs(file.temporary);
     if (bavail === 0) throw Object.assign(new Error('the disk is full'), { code: 'ENOSPC' });
     sha256 = await hashOpenFile(file.handle);
@@ -276,7 +266,7 @@ async function compile(path: string, compileTo: (file: string) => Promise<void>)
   return sha256;
 }
 
-/** Removes what other releases compiled a day ago: they may run in the same folder meanwhile. */
+/** Only a day later, since other releases may still run in the same folder. */
 async function removeUnused({ path, recordsBeside = path }: Place, used: readonly string[]) {
   const folder = dirname(recordsBeside);
   for (const name of await listDirectory(folder)) {
@@ -300,8 +290,8 @@ function recordPath({ path, recordsBeside = path }: Place): string {
 }
 
 /**
- * Each version and machine has its own: engines load it again when they are restarted, while
- * another release or another kind of machine prepares in the same folder.
+ * One file for each version and machine: restarted engines load it again while another release or
+ * kind of machine prepares in the same folder.
  */
 function compiledPath(
   { path, recordsBeside = path }: Place,
@@ -314,7 +304,7 @@ function compiledPath(
   return `${recordsBeside}.openvino-${of.slice(0, NAME_DIGITS)}`;
 }
 
-/** Undefined: damaged, missing, or of another graph or version. It is then made again. */
+/** Undefined if damaged, missing, or of another graph or version. */
 async function recordOf(
   model: PreparedModel,
   { version }: OpenvinoHere,

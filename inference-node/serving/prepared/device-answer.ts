@@ -1,7 +1,4 @@
-/**
- * Holds a GPU's answer against the model's own. Half precision, a driver's kernels, a wrong card:
- * they show in a whole model only.
- */
+/** Faults of half precision, of a driver's kernels or of a card show only in a whole model. */
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import {
@@ -30,14 +27,14 @@ interface DeviceAnswerOptions
   readonly machine: Machine;
 }
 
-/** Returns undefined if the GPU's answer is the model's; else one line that says what is wrong. */
+/** Undefined if they agree, else in one line what is wrong. */
 export async function checkAnswerOnDevice(
   options: DeviceAnswerOptions,
 ): Promise<string | undefined> {
   return await checkAnswer(options.model, () => storedAnswer(options), options);
 }
 
-/** Answers from the model's ranges if it has some for this size, else from the CPU in fp32, now. */
+/** From the model's ranges if it has some for this size, else from the CPU in fp32, now. */
 async function storedAnswer(options: DeviceAnswerOptions): Promise<readonly number[]> {
   const { model, manifestDirectory, addedModelsDir } = options;
   const { inputWidth: width, inputHeight: height } = model;

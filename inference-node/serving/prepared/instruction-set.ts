@@ -1,12 +1,12 @@
 /**
- * Names files that are right for a class of CPUs only: quantised graphs are for those that multiply
- * bytes in one instruction (VNNI, DOTPROD), and several kinds may share a cache.
+ * Quantised graphs need CPUs that multiply bytes in one instruction (VNNI, DOTPROD), and several
+ * kinds of CPU may share a cache, so names of files have the class.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { arch, platform } from 'node:os';
 
-/** The classes go from the most capable to the least; the first with all its flags applies. */
+/** From the most capable to the least; the first with all its flags applies. */
 const X64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
   ['x64-amx-int8', 'amx_int8', 'avx512_vnni'],
   ['x64-avx512-vnni', 'avx512f', 'avx512_vnni'],
@@ -42,19 +42,18 @@ function flagsIn(cpuInfo: string): string[] {
   return line.trim().split(/\s+/);
 }
 
-/** The other flags change with the kernel. */
+/** Other flags change with the kernel. */
 const VECTOR_FLAG = /^(?:s?sse|avx|amx|fma|f16c|asimd|sve|sme|i8mm|bf16)/;
-/** Hexadecimal digits: enough to tell apart what processors of one name have. */
 const DIGEST_DIGITS = 8;
 
-/** Names vector instructions: hypervisors mask some, and leave the processor its name. */
+/** Hypervisors mask some instructions, and keep the processor's name. */
 export function digestInstructions(cpuInfo = readCpuInfo()): string {
   const flags = flagsIn(cpuInfo).filter(flag => VECTOR_FLAG.test(flag));
   const digest = createHash('sha256').update(flags.sort().join(' ')).digest('hex');
   return digest.slice(0, DIGEST_DIGITS);
 }
 
-/** Instruction sets that multiply bytes and add the products in 32 bits, in one instruction. */
+/** They multiply bytes and add the products in 32 bits, in one instruction. */
 const INT8_CLASSES: ReadonlySet<string> = new Set([
   'x64-amx-int8',
   'x64-avx512-vnni',
@@ -63,7 +62,7 @@ const INT8_CLASSES: ReadonlySet<string> = new Set([
   'arm64-neon-dotprod',
 ]);
 
-/** Without it int8 is no faster, and on x64 sums of two products saturate at 16 bits. */
+/** Without that int8 is no faster, and on x64 sums of two products saturate at 16 bits. */
 export function carriesInt8(instructionSet: string): boolean {
   return INT8_CLASSES.has(instructionSet);
 }

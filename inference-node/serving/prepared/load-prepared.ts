@@ -1,9 +1,3 @@
-/**
- * Makes graphs that run from the checked weights of a plan: it chooses a precision, finds the
- * prepared file or lets the caller make it, and checks its answers. The caller provides the engine
- * to check with.
- */
-
 import assert from 'node:assert/strict';
 import { dirname, join } from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -27,28 +21,23 @@ import { checkPrepared, type PreparedKey, preparedPath } from './prepared-cache.
 import { loadRanges, type RangesFile } from './ranges.ts';
 import { requireWeights, type WeightsFolders } from './weights-cache.ts';
 
-/** The steps come in this order; `discard` to `write` only if there is no usable prepared file. */
+/** In this order. `discard` to `write` come only if there is no usable prepared file. */
 export type PrepareProgress =
   | { readonly step: 'check' }
-  /** A prepared file is there and is not used; worth a log line. */
   | { readonly step: 'discard'; readonly path: string; readonly reason: string }
-  /** The rewritten graph is for engines with an input of this size, in pixels. */
   | { readonly step: 'rewrite'; readonly width: number; readonly height: number }
-  /** Deformable convolutions of an added model were mended, and are held against their stock form. */
   | { readonly step: 'compare'; readonly blocks: number }
-  /** The added model's graph runs as it is. */
+  /** An added model's graph runs as it is. */
   | { readonly step: 'keep'; readonly reason: string }
-  /** The mended one is used although its matte was not held against that of the stock form. */
+  /** The mended graph is used, although its matte was not compared with the stock form's. */
   | { readonly step: 'mended'; readonly reason: string }
   | { readonly step: 'write'; readonly writtenBytes: number }
   | { readonly step: 'answer' }
-  /** OpenVINO is held against ONNX Runtime; that was not done on such a machine yet. */
   | { readonly step: 'runtimes' };
 
 /**
- * Makes a prepared file from the checked weights at `source`, with a sidecar. Returns the file's
- * sha256; undefined: a graph that runs as it is (manifest's graph.dynamic) has nothing to mend,
- * which the sidecar notes.
+ * Makes a prepared file and its sidecar from the checked weights at `source`. Returns the file's
+ * SHA-256. Undefined: a graph that runs as it is has nothing to mend, which the sidecar notes.
  */
 export type MakePrepared = (
   source: string,
@@ -59,26 +48,23 @@ export type MakePrepared = (
 export interface LoadOptions extends WeightsFolders {
   readonly manifest: ModelManifest;
   readonly manifestDirectory?: string;
-  /** Manifests of an operator's own models. */
   readonly addedModelsDir?: string;
-  /** Pixels; the manifest's default when undefined. */
+  /** Pixels. Undefined: the manifest's default. */
   readonly inputSize?: Size | undefined;
   readonly precision?: Precision | 'auto';
   readonly provider: ExecutionProvider;
-  /** The class of CPU that the file is for; this machine's when absent. */
+  /** Class of CPU of the file. Undefined: this machine's. */
   readonly instructionSet?: string | undefined;
   readonly answering: Answering;
   readonly make: MakePrepared;
-  /** Absent: ONNX Runtime. */
   readonly runtime?: RuntimeOptions | undefined;
-  /** Bounds the process that compares an added graph with its mended form; 4 GiB when absent. */
   readonly memoryMaxBytes?: number;
   readonly onProgress?: (progress: PrepareProgress) => void;
 }
 
 /**
- * Weights are checked also where a prepared file is there. Throws ModelError: `settings` (no such
- * size or precision), `missing` or `altered` weights, `manifest` (ranges), `prepare`, `disk`.
+ * Checks the weights even if there is a prepared file.
+ * @throws ModelError
  */
 export async function loadPrepared(options: LoadOptions): Promise<PreparedModel> {
   const model = await loadGraph(options);
@@ -203,14 +189,14 @@ function peakBytesOf(model: PreparedModel, { measured, graph }: ModelManifest): 
 function formOf({ graph, inputSize, fit = 'stretch', inverted }: ModelManifest): GraphForm {
   const { inputType = 'float32', layout = 'nchw', trimap } = graph;
   const { multipleOf, min, max } = inputSize;
-  // Left out where it says nothing, so that a model keeps the checksum that fleets know it by.
+  // Omitted if it says nothing, so that a model keeps the checksum that fleets know.
   const least = min > multipleOf && { min };
   const sides = fit === 'short-side' && { sides: { multipleOf, ...least, max } };
   const form = { inputType, layout, fit, ...sides, inverted: inverted === true };
   return trimap ? { ...form, trimap } : form;
 }
 
-/** The weights file itself, from the folder in which its external data lies. */
+/** The weights file itself, in the folder of its external data. */
 export function describeAsItIs(
   source: string,
   key: PreparedKey,
@@ -226,7 +212,6 @@ export function describeAsItIs(
   return data.length === 0 ? model : { ...model, data };
 }
 
-/** Everything but `outline` is the same for every model. */
 interface PlanOptions extends Omit<LoadOptions, 'manifest' | 'onProgress' | 'inputSize'> {
   readonly outline: PlanOutline;
   readonly onProgress?: (model: string, progress: PrepareProgress) => void;

@@ -1,10 +1,8 @@
 /**
- * Prepared graphs, in `<cacheDir>/<model>/<version>/prepared/`, one file for each size, precision
- * (of int8 the ranges too), provider and instruction set, with a sidecar.
- *
- * Hashed whole before each use (0.15 s for 176 MB; reading warms the page cache). A wrong file is
- * made again. The sidecar's modification time is its last use: files of older revisions and
- * replaced ranges are removed a day after it, since another release may run on the same cache.
+ * Prepared graphs in `<cacheDir>/<model>/<version>/prepared/`. A file is hashed before each use:
+ * 0.15 s for 176 MB, which also warms the page cache. Its sidecar's modification time is its last
+ * use. Superseded files are removed a day after it, since another release may run on the same
+ * cache.
  */
 import { rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -24,14 +22,13 @@ import type { RangesFile } from './ranges.ts';
 import { weightsPath } from './weights-cache.ts';
 
 /**
- * Raise it with every change of what model-tools write: old files are then not used.
- * model-tools/preparing/prepared-bytes.test.ts has a digest for each number, and fails without.
+ * Raise it with every change of what model-tools write, so that old files are not used.
+ * model-tools/preparing/prepared-bytes.test.ts has a digest for each number.
  */
 export const PREPARER_REVISION = 3;
 
 const SUPERSEDED_UNUSED_MAX_MS = 24 * 3600 * 1000;
 
-/** Hexadecimal digits of the hash of ranges in a file name: enough to tell releases apart. */
 const RANGES_NAME_LENGTH = 8;
 
 export interface PreparedKey {
@@ -40,7 +37,6 @@ export interface PreparedKey {
   readonly precision: Precision;
   readonly provider: ExecutionProvider;
   readonly instructionSet: string;
-  /** The ranges by which an int8 model is quantised. */
   readonly ranges?: RangesFile | undefined;
 }
 
@@ -55,10 +51,9 @@ interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {
 
 type PreparedCheck =
   | { readonly state: 'ready'; readonly path: string; readonly sha256: string }
-  /** Looked at before: the weights file runs as it is. */
+  /** The weights file runs as it is. */
   | { readonly state: 'as it is' }
   | { readonly state: 'missing'; readonly path: string }
-  /** The file cannot be loaded; `reason` says what is wrong with it. */
   | { readonly state: 'unusable'; readonly path: string; readonly reason: string };
 
 export function preparedDirectory(cacheDir: string, manifest: ModelManifest): string {
@@ -93,7 +88,7 @@ export async function checkPrepared(
   return there;
 }
 
-/** Judges by the sidecar and the size alone. */
+/** Checks the sidecar and the size alone. */
 async function glanceAtPrepared(
   cacheDir: string,
   manifest: ModelManifest,
@@ -118,7 +113,7 @@ async function glanceAtPrepared(
   return { state: 'ready', path, sha256: sidecar.sha256 };
 }
 
-/** A sidecar alone, with the sum of the weights file. */
+/** A sidecar without a graph, with the checksum of the weights file. */
 async function isNoted(path: string, manifest: ModelManifest, key: PreparedKey): Promise<boolean> {
   if (manifest.graph.dynamic === undefined) return false;
   const file = manifest.files.find(({ name }) => name === manifest.graph.file);
@@ -146,7 +141,7 @@ interface ListedFile {
   readonly sidecar: PreparedSidecar;
 }
 
-/** Everything prepared with a readable sidecar, whatever its revision; not hashed. */
+/** Lists files with a readable sidecar, of any revision. Does not hash them. */
 export async function listPrepared(
   cacheDir: string,
   manifest: ModelManifest,
@@ -162,7 +157,6 @@ export async function listPrepared(
     if (sidecar === null) continue;
     const recordsBeside = join(directory, graph);
     if (names.includes(graph)) found.push({ path: recordsBeside, recordsBeside, sidecar });
-    // The file runs as it is.
     else if (sidecar.sha256 === file?.sha256) {
       found.push({ path: weightsPath(cacheDir, manifest, file), recordsBeside, sidecar });
     }
@@ -171,7 +165,7 @@ export async function listPrepared(
 }
 
 const PREPARED_NAME = /_r(\d+)\.onnx$/;
-/** A graph that runs as it is has no file there, but others beside which one would lie. */
+/** Suffix of files next to a graph. A graph that runs as it is has only these. */
 const BESIDE_PREPARED = /(?<=_r\d+\.onnx)\..*$/;
 /** Graphs for several images at once, TensorRT or WebGPU, of releases up to 0.2.0. */
 const GONE_NAME = /_n\d+_r\d+\.onnx$|_(tensorrt|webgpu)_/;
@@ -192,7 +186,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
     if (!isSuperseded(name, lastUses)) continue;
     if (Date.now() - lastUseMs < SUPERSEDED_UNUSED_MAX_MS) continue;
     const path = join(directory, name);
-    // The sidecar, records, and what OpenVINO compiled; the graph goes last.
+    // Sidecar, records and OpenVINO's compiled graph; the graph goes last.
     const beside = (await listDirectory(directory)).filter(other => other.startsWith(`${name}.`));
     for (const other of beside) await rm(join(directory, other), { force: true });
     await rm(path, { force: true });
@@ -200,8 +194,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
 }
 
 /**
- * A newer revision supersedes a file, and so does a file that differs only in its ranges and was
- * used later.
+ * A newer revision supersedes a file, and so does one used later that differs only in its ranges.
  */
 function isSuperseded(name: string, lastUses: ReadonlyMap<string, number>): boolean {
   if (GONE_NAME.test(name)) return true;

@@ -1,6 +1,6 @@
 /**
- * The ranges that quantise a model, in `models/<name>/ranges-<size>.json`, of one weights file and
- * one input size: measured by `npm run calibrate`, committed, and checked value by value.
+ * Ranges that quantise a model, in `models/<name>/ranges-<size>.json`, for one weights file and one
+ * input size. `npm run calibrate` measures them.
  */
 import { createHash } from 'node:crypto';
 import { basename, join } from 'node:path';
@@ -21,25 +21,23 @@ import { ModelError } from '../models/model-error.ts';
 import { INPUT_SIDE_MAX } from '../models/prepared-model.ts';
 import { CHECK_BLOCKS } from './answer-check.ts';
 
-/** Least and greatest number of a value; 0 lies within. */
+/** 0 lies within. */
 type Range = readonly [lower: number, upper: number];
 
 interface CalibrationPhoto {
-  /** The file's name without the folder; for people. */
   readonly name: string;
   readonly sha256: string;
 }
 
 export interface Ranges {
   readonly model: string;
-  /** The manifest's version of the weights. */
   readonly version: string;
-  /** Hash of the weights file that they were measured on, hexadecimal. */
+  /** SHA-256 of the weights file that they were measured on, hexadecimal. */
   readonly weightsSha256: string;
   readonly inputSize: number;
-  /** Fraction of a value's numbers that lies beyond each end. */
+  /** Fraction of a value's numbers beyond each end. */
   readonly quantile: number;
-  /** Bound of a range, in percent of the median of the photos' own ends; absent: no bound. */
+  /** Limit of a range, in percent of the median of the photos' own ends. Absent: no limit. */
   readonly percentOfMedianMax?: number;
   readonly photos: readonly CalibrationPhoto[];
   /** Outputs of convolutions that stay float32 (model-tools/onnx/quantise.ts). */
@@ -89,7 +87,7 @@ const FILES = new ParsedFiles((json, path) => {
   return { name: basename(path), sha256, ranges: parseRanges(json, path) };
 });
 
-/** Throws ModelError `manifest`: missing, malformed, or of another model, version or size. */
+/** @throws ModelError `manifest`: missing, malformed, or of another model, version or size */
 export async function loadRanges(
   manifest: ModelManifest,
   side: number,
@@ -140,7 +138,6 @@ function requireFitting(ranges: Ranges, manifest: ModelManifest, side: number, f
   }
 }
 
-/** Writes what parseRanges reads. */
 export function formatRanges(ranges: Ranges): string {
   const { quantile, ranges: measured, float32, checkAnswer, photos, ...head } = ranges;
   const lines = [

@@ -1,10 +1,9 @@
 /**
- * The weights as fetched, in `<cacheDir>/<model>/<version>/weights/`, each checked before it is
- * used. Those that an image of a container brings lie likewise in a directory that is only read.
+ * Fetched weights in `<cacheDir>/<model>/<version>/weights/`, checked before each use. A read-only
+ * directory of a container image may hold weights in the same layout.
  *
- * Hashing 88 MB takes up to half a second without SHA instructions, so a hashed file gets a record:
- * size, inode and times in nanoseconds, the change time too, which no program can set. A file that
- * differs from its record is hashed again, and refused if its sha256 is wrong.
+ * Hashing 88 MB takes up to half a second without SHA instructions, so a checked file gets a record
+ * of its size, inode and times. No program can set the change time.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,10 +14,10 @@ import { diskError, ModelError } from '../models/model-error.ts';
 type WeightsState =
   | { readonly state: 'checked' }
   | { readonly state: 'missing' }
-  /** Differs from the file that the manifest names; `reason` says how. */
+  /** `reason`: how it differs from the file that the manifest names. */
   | { readonly state: 'altered'; readonly reason: string };
 
-/** Numbers as decimal text: nanoseconds do not fit a double. */
+/** Decimal text: nanoseconds do not fit a double. */
 interface CheckedRecord {
   readonly sha256: string;
   readonly bytes: string;
@@ -28,12 +27,9 @@ interface CheckedRecord {
 }
 
 export interface WeightsFolders {
-  /** The path is absolute; weights are fetched to this folder. */
+  /** Absolute. Weights are fetched to this folder. */
   readonly cacheDir: string;
-  /**
-   * The path is absolute; the weights may be there already. The folder comes first and is never
-   * written.
-   */
+  /** Absolute. Read first, never written. */
   readonly weightsDir?: string | undefined;
 }
 
@@ -45,7 +41,7 @@ export function weightsPath(cacheDir: string, manifest: ModelManifest, file: Wei
   return join(weightsDirectory(cacheDir, manifest), file.name);
 }
 
-/** Checks one weights file, by its record or by hashing it. A record is written if `keeps`. */
+/** Checks by its record, or else by its hash. `keeps`: writes a record. */
 async function checkWeightsFile(
   path: string,
   file: WeightsFile,
@@ -65,13 +61,13 @@ async function checkWeightsFile(
   return { state: 'checked' };
 }
 
-/** Call it only right after the file's sha256 was found to be the manifest's. */
+/** Only right after the file's SHA-256 matched the manifest's. */
 export async function recordChecked(path: string, file: WeightsFile): Promise<void> {
   const record = await describe(path, file);
   if (record !== null) await writeRecord(recordPath(path), record);
 }
 
-/** The first that passes; else an altered one before a missing one, for a person to know. */
+/** The first that passes; else an altered one before a missing one. */
 export async function findWeightsFile(
   { cacheDir, weightsDir }: WeightsFolders,
   manifest: ModelManifest,
@@ -86,7 +82,7 @@ export async function findWeightsFile(
   return fetched.check.state === 'missing' && brought.check.state === 'altered' ? brought : fetched;
 }
 
-/** Throws ModelError `missing` or `altered`, which say what to do. */
+/** @throws ModelError `missing` or `altered` */
 export async function requireWeights(
   places: WeightsFolders,
   manifest: ModelManifest,

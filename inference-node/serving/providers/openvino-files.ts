@@ -1,6 +1,6 @@
 /**
- * The files of OpenVINO that run models on a CPU, out of its wheel of PyPI (its wheels for each
- * Python hold the same ones). Their folder bears the version, so that releases stand side by side.
+ * OpenVINO's files to run models on a CPU, from its wheel on PyPI (its wheels for each Python hold
+ * the same ones). The folder's name has the version, so that releases coexist.
  */
 import { arch, platform } from 'node:os';
 import path from 'node:path';
@@ -18,7 +18,7 @@ export const OPENVINO_WHEEL = {
   sha256: '2d22b1da03f7caf74df30e9f6417d0ab2f637e4a38e08e1dcd294d2c37407aaf',
 } as const;
 
-/** The one that engines load; the others lie beside it. */
+/** Engines load this one; the others lie next to it. */
 const OPENVINO_LIBRARY = 'libopenvino_c.so.2641';
 
 export type InstalledFile = Pick<WeightsFile, 'name' | 'bytes' | 'sha256'>;
@@ -58,11 +58,11 @@ export const OPENVINO_FILES: ReadonlyMap<string, InstalledFile> = new Map(
 
 export type OpenvinoState =
   | { readonly state: 'missing'; readonly folder: string }
-  /** `reason` reads on after "OpenVINO in … ". */
+  /** `reason` continues "OpenVINO in … ". */
   | { readonly state: 'unusable'; readonly folder: string; readonly reason: string }
   | { readonly state: 'installed'; readonly folder: string; readonly library: string };
 
-/** Undefined: it runs here; else one line that says why there is no OpenVINO for this machine. */
+/** Undefined: it runs here; else in one line why not. */
 export function openvinoRefusal(): string | undefined {
   if (platform() !== 'linux' || arch() !== 'x64')
     return `it is for Linux on x64, not ${platform()} on ${arch()}`;
@@ -74,7 +74,7 @@ export function openvinoFolder(providerDir: string): string {
   return path.join(providerDir, `openvino-${OPENVINO_VERSION}-${platform()}-${arch()}`);
 }
 
-/** Checks sizes; with `hashed` checksums too, which takes a tenth of a second. */
+/** Checks sizes; `hashed`: checksums too, a tenth of a second. */
 export async function readOpenvino(
   providerDir: string,
   { hashed }: { readonly hashed: boolean },
@@ -96,7 +96,7 @@ export async function readOpenvino(
   return { state: 'installed', folder, library: path.join(folder, OPENVINO_LIBRARY) };
 }
 
-/** The installed OpenVINO, or one line that says why there is none. Checks sizes alone. */
+/** OpenVINO, or in one line why there is none. Checks sizes alone. */
 export async function findOpenvino(
   providerDir: string,
   wanted: CpuRuntimeChoice,

@@ -1,7 +1,6 @@
 /**
- * Describes an installed provider's folder, and what engines get of it. ONNX Runtime finds
- * providers beside itself, so it has a copy of its native files. It bears the runtime's version
- * that it fits.
+ * The folder of an installed provider. ONNX Runtime finds providers only in its own folder, so this
+ * one has a copy of its native files, and fits one version of the runtime.
  */
 
 import { access, constants, readFile } from 'node:fs/promises';
@@ -24,7 +23,7 @@ export {
   readOpenvino,
 } from './openvino-files.ts';
 
-/** Read, not imported: the binding is for engines alone. */
+/** Read, not imported: only engines load the binding. */
 export function runtimeVersion(): string {
   const require = createRequire(import.meta.url);
   return (require('onnxruntime-node/package.json') as { version: string }).version;
@@ -32,10 +31,8 @@ export function runtimeVersion(): string {
 
 const RUNTIME_LIBRARY = 'libonnxruntime.so.1';
 
-/** Copied from the package beside the provider. */
 export const RUNTIME_FILES = [BINDING_FILE, RUNTIME_LIBRARY] as const;
 
-/** ONNX Runtime's parts for NVIDIA's GPUs. */
 export const PROVIDER_LIBRARIES = [
   'libonnxruntime_providers_shared.so',
   'libonnxruntime_providers_cuda.so',
@@ -45,16 +42,15 @@ export const RECORD_FILE = 'installed.json';
 
 export interface InstalledRecord {
   readonly runtimeVersion: string;
-  /** The name of the file that it came from, for people. */
   readonly source: string;
   readonly files: readonly InstalledFile[];
-  /** Folders of CUDA's and cuDNN's libraries, as releases up to 0.3.0 recorded them. */
+  /** Folders of CUDA's and cuDNN's libraries, which releases up to 0.3.0 recorded. */
   readonly libraryFolders: readonly string[];
 }
 
 export type InstalledState =
   | { readonly state: 'missing'; readonly folder: string }
-  /** `reason` reads on after "the CUDA provider in … ". */
+  /** `reason` continues "the CUDA provider in … ". */
   | { readonly state: 'unusable'; readonly folder: string; readonly reason: string }
   | { readonly state: 'installed'; readonly folder: string; readonly record: InstalledRecord };
 
@@ -68,7 +64,7 @@ export function installedFolder(providerDir: string): string {
   return path.join(providerDir, `onnxruntime-${runtimeVersion()}-${platform()}-${arch()}`);
 }
 
-/** Checks sizes; with `hashed` checksums too, which takes a second. */
+/** Checks sizes; `hashed`: checksums too, a second. */
 export async function readInstalled(
   providerDir: string,
   { hashed }: { readonly hashed: boolean },
@@ -100,8 +96,8 @@ export async function readInstalled(
 }
 
 /**
- * Returns undefined if the JSON is not a record.
- * @throws SyntaxError where it is not JSON.
+ * Undefined if the JSON is not a record.
+ * @throws SyntaxError
  */
 function parseRecord(text: string): InstalledRecord | undefined {
   const json = JSON.parse(text) as Partial<InstalledRecord> | null;
@@ -110,7 +106,7 @@ function parseRecord(text: string): InstalledRecord | undefined {
   if (!Array.isArray(files) || !Array.isArray(libraryFolders)) return undefined;
   const sound = files.every(
     file =>
-      // Earlier versions installed other parts, too.
+      // Earlier versions installed further files.
       /^\w[\w.]+$/.test(file?.name) &&
       Number.isInteger(file.bytes) &&
       /^[0-9a-f]{64}$/.test(file.sha256),
@@ -119,7 +115,7 @@ function parseRecord(text: string): InstalledRecord | undefined {
   return { runtimeVersion: version, source, files, libraryFolders };
 }
 
-/** The message is one line that says what is wrong and what to do; show it as it is. */
+/** For the operator: one line on what is wrong and what to do. */
 export class ProviderError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message.replace(/\s*\n\s*/g, ' '), { cause });
@@ -127,7 +123,7 @@ export class ProviderError extends Error {
   }
 }
 
-/** The operator's own LD_LIBRARY_PATH goes before the folders that the installation recorded. */
+/** The operator's own LD_LIBRARY_PATH comes first. */
 export async function readEngineEnvironment(
   providerDir: string,
   childEnv: Readonly<Record<string, string>>,
