@@ -1,6 +1,5 @@
 /**
- * The node's command line: `models`, `providers` and `doctor`. Only here does it handle signals and
- * end the process.
+ * Only this file handles signals and ends the process.
  *
  * | exit code | when                                                                    |
  * |-----------|-------------------------------------------------------------------------|
@@ -57,7 +56,7 @@ function createProgram(): Command {
   return program;
 }
 
-/** A stack only for what no person can mend. */
+/** A stack only for errors that nobody can mend. */
 function explain(error: unknown): number {
   if (signalExitCode !== undefined) return signalExitCode;
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
@@ -80,5 +79,5 @@ try {
   exitCode = explain(error);
 }
 process.exitCode = exitCode;
-// The registry's kept-alive connections must not hold the terminal; flush first.
+// Idle connections of the registry must not hold the terminal; flush first.
 process.stdout.write('', () => process.exit());

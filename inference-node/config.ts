@@ -1,4 +1,4 @@
-/** The only reader of the environment. Bad variables are named at once, never with values. */
+/** The only reader of the environment. Errors name bad variables at once, never values. */
 import { EnvReader } from '@matting/program/env.ts';
 import { warnOfVariables } from '@matting/program/env-names.ts';
 import { type NodeSettings, readNodeSettings } from '@matting/serving/settings.ts';
@@ -13,7 +13,6 @@ export function wholeEnvironment(): Environment {
   return process.env;
 }
 
-/** @throws ConfigError naming every variable that is not usable. */
 export function loadConfig(
   env: Environment = process.env,
   reader: EnvReader = new EnvReader(env),

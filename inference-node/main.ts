@@ -1,6 +1,5 @@
 /**
- * The inference node's program: it starts a node (serving/node.ts) and ends it. Only here does it
- * handle signals and end the process.
+ * Only this file handles signals and ends the process.
  *
  * | exit code | when                                                              |
  * |-----------|-------------------------------------------------------------------|
@@ -38,14 +37,14 @@ const log = createLog({
 });
 const node = new InferenceNode({ settings: config, log, make });
 
-/** Aborted when the node is told to end: a start under way goes no further. */
+/** Aborts a start under way. */
 const starting = new AbortController();
 const hurry = new AbortController();
 const gate = new SignalGate();
 let exitCode = 0;
 let ending: Promise<void> | undefined;
 
-/** Loads model-tools where a file is missing: a start from a prepared folder does without them. */
+/** Loads model-tools only if a file is missing: a prepared folder needs none of it. */
 async function make(...order: Parameters<NodeParts['make']>): ReturnType<NodeParts['make']> {
   const [source, key, to] = order;
   const { makePrepared } = await import('@matting/model-tools/preparing/prepare.ts').catch(
@@ -59,7 +58,7 @@ async function make(...order: Parameters<NodeParts['make']>): ReturnType<NodePar
   return await makePrepared(source, key, to);
 }
 
-/** In the order of drain.ts. Also while it starts. Never rejects. */
+/** Also during the start. Never rejects. */
 function end(): void {
   if (ending !== undefined) return;
   starting.abort(new Error('the node was told to end while it started'));
@@ -83,7 +82,7 @@ function onSignal(signal: NodeJS.Signals): void {
   if (meaning !== 'repeat') end();
 }
 
-// Before anything is loaded: it must be possible to stop a node that starts.
+// Before anything is loaded, so that a starting node can be stopped.
 process.on('SIGTERM', onSignal);
 process.on('SIGINT', onSignal);
 process.on('disconnect', () => {
@@ -91,13 +90,13 @@ process.on('disconnect', () => {
   hurry.abort();
   end();
 });
-// After an unknown error the state is unknown: end, and let the supervisor start it again.
+// After an unknown error the state is unknown: let the supervisor start it again.
 process.on('uncaughtException', error => fail(error));
 process.on('unhandledRejection', error => fail(error));
 
 void node.failed.then(error => fail(error));
 for (const warning of config.warnings) log.warn(warning);
 node.start(starting.signal).catch((error: unknown) => {
-  // A node that is told to end while it starts has not failed.
+  // A node that is told to end during its start has not failed.
   if (ending === undefined) fail(error, startExitCode(error));
 });

@@ -107,7 +107,7 @@ const U2NETP = { inputWidth: 320, inputHeight: 320, precision: 'fp32' } as const
 type EngineModel = typeof ISNET | typeof ISNET_INT8 | typeof U2NETP;
 
 const rows: [string, number, EngineModel[], [number, number] | undefined][] = [
-  // 42 MB a megapixel, of 0.6 of the limit shared and 0.85 alone, engines taken off first.
+  // 42 MB a megapixel, of 0.6 of the limit shared and 0.85 alone, after the engines.
   ['one ISNet in 4 GB', 4 * GB, [ISNET], [34, 58]],
   ['one ISNet in 2 GB', 2 * GB, [ISNET], [12, 18]],
   ['one ISNet in int8 in 2 GB', 2 * GB, [ISNET_INT8], [15, 26]],
@@ -136,7 +136,6 @@ test('computeMegapixelBudget › takes an ordinary photo wherever it starts at a
 });
 
 test('memory › an operator is told what leaves no room', t => {
-  // 0.94 GB and a photo, of 85 % of the limit.
   t.throws(() => requireMegapixelBudget({ memoryLimitBytes: 1.2 * GB, engines: [ISNET] }), {
     instanceOf: ConfigError,
     message: /MATTING_NODE_MEMORY_PERCENT must be a part of more .* 1200 MB .* needs 1695 MB; /,
@@ -166,9 +165,7 @@ test('memory › holds as many engines as leave the pictures their room', t => {
   t.is(enginesInMemory(4 * GB, each([ISNET_INT8])), 2);
   t.is(enginesInMemory(4 * GB, each([ISNET_INT8, ISNET])), 1);
   t.is(enginesInMemory(64 * GB, each([ISNET_INT8])), 44);
-  // As many as a setting may ask for.
   t.is(enginesInMemory(256 * GB, each([ISNET_INT8])), ENGINES_MAX);
-  // The plan decides how many of a further model there are.
   const halved = (engines: number) => [
     ...each([ISNET_INT8])(engines),
     ...each([ISNET])(Math.ceil(engines / 2)),
@@ -193,7 +190,7 @@ test('memory › the memory limit of this process is that of the machine or less
 
 const log = pino({ level: 'silent' });
 
-/** Steps that write down when they were taken; the images are in until `finish`. */
+/** Records the steps; images are in until `finish`. */
 function recordSteps(overrides: Partial<DrainSteps> = {}) {
   const taken: string[] = [];
   const finished = Promise.withResolvers<void>();

@@ -1,9 +1,7 @@
 /**
- * How much a node takes at once.
- *
- * An image needs a permit before a byte of it is received, until its result is sent: a slot, its
- * megapixels of a budget that keeps picture workers within the memory, its file's bytes. Nothing
- * waits here: the caller tries another node. What is in use is summed over living permits.
+ * Bounds what a node takes at once. From before its first byte until its result is sent, an image
+ * holds a permit: a slot, megapixels of a budget that keeps picture workers within the memory, and
+ * its file's bytes. Nothing waits here: the caller tries another node.
  */
 
 import { totalmem } from 'node:os';
@@ -13,12 +11,11 @@ import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '@matting/proto/contract
 import { BYTES_PER_MEGAPIXEL, countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import { largestInput, type PreparedModel } from './models/prepared-model.ts';
 
-/** Files of all admitted images together: ten of the largest. They lie in the main process. */
+/** Limit of all admitted files: ten of the largest. They lie in the main process. */
 const FILE_BYTES_MAX = 512 * 1024 * 1024;
 
 export interface MegapixelBudget {
   readonly megapixelsMax: number;
-  /** An image that is alone may have so many megapixels, and never more. */
   readonly megapixelsAloneMax: number;
 }
 
@@ -79,7 +76,7 @@ export class Admission {
     };
   }
 
-  /** `megapixelsFree`: the largest image that would be admitted now, a slot allowing. */
+  /** `megapixelsFree`: the largest image that would be admitted now, if a slot is free. */
   snapshot() {
     let megapixels = 0;
     let fileBytes = 0;
@@ -94,7 +91,6 @@ export class Admission {
     return { images, imagesMax, ...pictures, fileBytes };
   }
 
-  /** Called after each admission and each release. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -105,7 +101,6 @@ export class Admission {
   }
 }
 
-/** Gives what an image may have while no other is in the node. */
 function mostAlone({ megapixelsMax, megapixelsAloneMax }: MegapixelBudget): number {
   return Math.max(megapixelsMax, megapixelsAloneMax);
 }
@@ -118,10 +113,10 @@ function megapixelsFree(
 }
 
 /*
- * A megapixel of the budget is 42 MB, the most that one of most pictures takes; others count as so
- * much larger (proto/contract/picture-memory.ts). Engines take their share first: ISNet at
- * 1024x1024 in fp32 0.87 GB without memory patterns, 0.5 GB in int8, a 320x320 model about 0.15 GB
- * (2 cores of an AMD EPYC).
+ * A megapixel of the budget is 42 MB, the most that one of usual pictures takes; others count as
+ * larger (proto/contract/picture-memory.ts). Engines take their share first: on 2 cores of an AMD
+ * EPYC ISNet at 1024x1024 takes 0.87 GB in fp32 without memory patterns, 0.5 GB in int8, a 320x320
+ * model 0.15 GB.
  */
 
 const MEGAPIXELS_MOST = Math.ceil(
@@ -139,15 +134,15 @@ const MEGAPIXELS_MOST = Math.ceil(
 const ENGINE_BASE_BYTES = 150_000_000;
 const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
 const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
-/** GPU memory that CUDA takes for each process. Six engines of `standard` took 6.9 GB (H200). */
+/** For each process. Six engines of `standard` took 6.9 GB (H200). */
 const CUDA_BYTES = 500_000_000;
-/** Fraction of the memory limit that engines may use; pictures get the rest. */
+/** Share of the memory limit; pictures get the rest. */
 const ENGINES_FRACTION = 0.4;
-/** Fraction for both; the rest: main process, idle workers and the page cache of the model. */
+/** Share of both; the rest is for the main process, idle workers and the model's page cache. */
 const SHARED_FRACTION = 0.6;
-/** One image alone may go nearer to the limit: nothing else grows beside it. */
+/** One image alone may come nearer to the limit, since nothing else grows. */
 const ALONE_FRACTION = 0.85;
-/** Below this the node could not take an ordinary photo beside another one. */
+/** Below this an ordinary photo would not fit next to another one. */
 const MEGAPIXELS_MIN = 12;
 
 interface BudgetInputs {
@@ -158,13 +153,10 @@ interface BudgetInputs {
 type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'> &
   Partial<Pick<PreparedModel, 'form' | 'peakBytes'>>;
 
-/** Lists the model of each engine that a plan opens if its first model has so many. */
 type EnginesOpened = (engines: number) => readonly EngineModel[];
 
-/** The most engines of a model. */
 export const ENGINES_MAX = 64;
 
-/** Memory of an engine's process, measured where the model was added, else about. */
 export function engineBytes(model: EngineModel): number {
   const { precision, peakBytes } = model;
   const { width, height } = largestInput(model);
@@ -177,18 +169,16 @@ export function bytesOfEngines(models: readonly EngineModel[]): number {
   return models.reduce((sum, model) => sum + engineBytes(model), 0);
 }
 
-/** Gives the number of engines that stay within their share. */
 export function enginesInMemory(memoryLimitBytes: number, opened: EnginesOpened): number {
   return enginesWithin(memoryLimitBytes * ENGINES_FRACTION, opened);
 }
 
-/** Gives the number of engines that leaves room for an ordinary photo. */
 export function enginesAtMost(memoryLimitBytes: number, opened: EnginesOpened): number {
   const photoBytes = MEGAPIXELS_MIN * BYTES_PER_MEGAPIXEL;
   return enginesWithin(memoryLimitBytes * ALONE_FRACTION - photoBytes, opened);
 }
 
-/** Gives the engines of a model that fit into half of a GPU. Other programs use it too. */
+/** Engines in half of a GPU, since other programs use it too. */
 export function enginesOnGpu(gpuMemoryBytes: number, opened: EnginesOpened): number {
   return enginesWithin(gpuMemoryBytes / 2, opened, CUDA_BYTES);
 }
@@ -201,7 +191,7 @@ function enginesWithin(bytes: number, opened: EnginesOpened, eachMoreBytes = 0):
   return engines;
 }
 
-/** Undefined: not even one ordinary photo fits beside the engines. */
+/** Undefined: not even one ordinary photo fits next to the engines. */
 export function computeMegapixelBudget({
   memoryLimitBytes,
   engines,
@@ -216,7 +206,6 @@ export function computeMegapixelBudget({
   };
 }
 
-/** @throws ConfigError for the operator where it holds not even one ordinary photo. */
 export function requireMegapixelBudget(inputs: BudgetInputs): MegapixelBudget {
   const budget = computeMegapixelBudget(inputs);
   if (budget !== undefined) return budget;
@@ -229,7 +218,7 @@ export function requireMegapixelBudget(inputs: BudgetInputs): MegapixelBudget {
   throw new ConfigError([{ variable: 'MATTING_NODE_MEMORY_PERCENT', expected }]);
 }
 
-/** A part of the cgroup's limit where there is one, else of the machine's memory. */
+/** The cgroup's limit if there is one, else the machine's memory. */
 export function readMemoryLimitBytes(percent = 100): number {
   // libuv reads the process's own cgroup, of version 1 or 2; 0 is unknown, "max" a huge number.
   const constrained = process.constrainedMemory();

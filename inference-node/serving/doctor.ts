@@ -1,6 +1,6 @@
 /**
- * `matting doctor --node`: makes the checks of a node's start, each with a bound of its own. It
- * fetches and prepares nothing, and leaves a node that runs alone.
+ * `matting doctor --node` makes the checks of a node's start, each with a bound of its own. It
+ * fetches and prepares nothing, and does not disturb a running node.
  */
 
 import { once } from 'node:events';
@@ -33,9 +33,9 @@ import { chooseHeif } from './start/heif.ts';
 import { chooseLayout, enginesOpened } from './start/node-layout.ts';
 import type { Environment, PoolSettings } from './start/pool-settings.ts';
 
-/** Twice as many as its gRPC port's connections. */
+/** Twice the connections of its gRPC port. */
 const OPEN_FILES_MIN = 2560;
-/** The GPU is tried twice: by itself, and beside the CPU; twice that for a driver that is slow. */
+/** The GPU is tried twice, alone and with the CPU; doubled for a slow driver. */
 const GPU_MS_MAX = 4 * PROBE_TIMEOUT_MS;
 const PROVIDER_MAX_MS = 2 * LISTING_MAX_MS + GPU_MS_MAX;
 const CONNECT_MS_MAX = 3000;
@@ -45,7 +45,6 @@ interface ExaminedConfig extends NodeSettings {
   readonly warnings: readonly string[];
 }
 
-/** @param load throws ConfigError, whose problems are findings. */
 async function examineNode(env: Environment, load: (env: Environment) => ExaminedConfig) {
   const { config, findings: ofProgram } = programFindings(env, load, OPEN_FILES_MIN);
   const findings = [...ofProgram];
@@ -120,7 +119,7 @@ function describeProvider({ provider, device }: ChosenProvider): string {
 
 class NotPreparedError extends Error {}
 
-/** Undefined: a model is not prepared, which it logs. */
+/** Undefined: a model is not prepared, as `warn` says. */
 async function findPlan(
   {
     config,
@@ -136,7 +135,7 @@ async function findPlan(
 ): Promise<Plan | undefined> {
   const make = (_source: string, _key: unknown, to: { readonly manifest: { name: string } }) =>
     Promise.reject(new NotPreparedError(`${to.manifest.name} is not prepared yet`));
-  // An engine would take memory of a node that runs here.
+  // An engine would take memory from a running node.
   const answer = () => Promise.reject(new Error('it was not checked on this machine yet'));
   const cpuShare = await readCpuShare();
   const engineEnv = config.childEnv;
@@ -150,7 +149,6 @@ async function findPlan(
   }
 }
 
-/** Says which runtime runs the model, and why. */
 function describeModel(model: PreparedModel, warn: Warn): string {
   const { runtimeFallback: reason } = model;
   if (reason === NOT_COMPARED) warn(`${model.model}: ${reason}`);
@@ -175,7 +173,7 @@ export async function describeMemory(
   return `${gigabytes} GB for ${all} engines${isDefault ? ` (${each})` : ''} and ${megapixelsMax} megapixels at once`;
 }
 
-/** Loaded here alone: where sharp does not load, that is a finding as well. */
+/** Imported here, because a sharp that does not load is a finding too. */
 async function describeAvif(_: Logger, warn: Warn): Promise<string> {
   const { libheifVersion } = await import('./picture/codecs/codec-sharp.ts');
   return requireSafeLibheif(libheifVersion, warn);
@@ -201,7 +199,7 @@ async function describeJxl(_: Logger, warn: Warn): Promise<string> {
   return 'read up to 40 megapixels';
 }
 
-/** One control plane that answers is enough for a node; the others do not know it meanwhile. */
+/** One control plane that answers is enough for a node. */
 async function requireRegistry(settings: NodeSettings, warn: Warn): Promise<string> {
   const addresses = await registriesOf(settings);
   if (addresses.length === 0) return 'none is set: only direct callers use this node';
@@ -217,7 +215,7 @@ async function requireRegistry(settings: NodeSettings, warn: Warn): Promise<stri
   return `${taking.join(', ')} take connections`;
 }
 
-/** If none is set here: those of the node that runs. */
+/** If none is set, those of the running node. */
 async function registriesOf({ registryAddresses, host, httpPort }: NodeSettings) {
   if (registryAddresses.length > 0 || httpPort === 0) return registryAddresses;
   const info = await askProgram(host, httpPort, '/info');
@@ -225,7 +223,6 @@ async function registriesOf({ registryAddresses, host, httpPort }: NodeSettings)
   return found?.split(',') ?? [];
 }
 
-/** Why no connection is made; undefined: one was, and is closed again. */
 async function connectionFailureOf(address: string): Promise<string | undefined> {
   const at = address.lastIndexOf(':');
   const host = address.slice(0, at).replace(/^\[(.*)\]$/, '$1');
@@ -266,7 +263,7 @@ export function addDoctorCommand(program: Command, context: DoctorContext): void
     });
 }
 
-/** @returns whether nothing fails; with `strict`, nothing warns either. */
+/** @returns whether nothing fails; with `strict`, nor warns */
 export async function doctor(
   options: DoctorOptions,
   env: Environment,

@@ -1,5 +1,5 @@
 /**
- * How a node ends, and what makes it end.
+ * The order in which a node ends:
  *
  * | step | does                                                    | at most                  |
  * |------|---------------------------------------------------------|--------------------------|
@@ -12,16 +12,9 @@
  * | 5    | deregisters                                             | DEREGISTER_MAX_MS        |
  * | 6    | closes the gRPC server, then HTTP                       | SERVERS_MAX_MS           |
  *
- * In all 149 s, hurried 14 s, whatever children and callers do: the 150 s that a supervisor gives.
- * The listener closes last: a probe or a caller that comes during the drain gets an answer,
- * not a refused connection. Hurrying ends step 2, and the time to end of step 4, wherever they are.
- *
- * | told by                                        | means                                        |
- * |------------------------------------------------|----------------------------------------------|
- * | SIGTERM, SIGINT                                | drain                                        |
- * | either again within a second of the last       | nothing: terminals and npm send one twice    |
- * | either again later                             | hurry                                        |
- * | the parent's IPC channel closes                | hurry: the node is of no use without it      |
+ * In all 149 s, hurried 14 s: within the 150 s that a supervisor gives. The listener closes last,
+ * so that a probe or a caller during the drain gets an answer. Hurrying ends step 2 and the grace
+ * of step 4.
  */
 
 import { settledWithin } from '@matting/program/waiting.ts';
@@ -30,13 +23,10 @@ import type { Logger } from 'pino';
 export const FINISH_MAX_MS = 130_000;
 const ABORT_MAX_MS = 1000;
 const CLOSE_GRACE_MS = 5000;
-/**
- * After this time from SIGKILL the node gives a child up: it is in the kernel, and cannot be ended
- * from here.
- */
+/** From SIGKILL on. Then the child hangs in the kernel, and cannot be ended from here. */
 export const KILL_MAX_MS = 3000;
 const DEREGISTER_MAX_MS = 5000;
-/** The gRPC server gives open calls 4 s of this time. */
+/** Includes 4 s for open calls of the gRPC server. */
 const SERVERS_MAX_MS = 5000;
 
 export interface ChildLeft {
@@ -48,7 +38,7 @@ export interface DrainSteps {
   announce(): void;
   untilIdle(): Promise<void>;
   abortCalls(): void;
-  /** Called again with less time, it hurries the first call. */
+  /** A second call with less time hurries the first. */
   closeChildren(graceMs: number): Promise<void>;
   childrenLeft(): readonly ChildLeft[];
   deregister(): Promise<void>;
@@ -56,7 +46,7 @@ export interface DrainSteps {
 }
 
 export interface DrainOptions {
-  /** The signal aborts to hurry. It may be aborted already. */
+  /** May be aborted already. */
   readonly hurry: AbortSignal;
   readonly log: Logger;
   readonly finishMaxMs?: number;
@@ -64,7 +54,7 @@ export interface DrainOptions {
   readonly serversMaxMs?: number;
 }
 
-/** Ends the node. Every step is tried, also when earlier ones failed. */
+/** Tries every step, even if earlier ones failed. */
 export async function drainNode(steps: DrainSteps, options: DrainOptions): Promise<void> {
   const { hurry, log, finishMaxMs = FINISH_MAX_MS } = options;
   const { killMaxMs = KILL_MAX_MS, serversMaxMs = SERVERS_MAX_MS } = options;

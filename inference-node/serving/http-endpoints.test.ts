@@ -121,7 +121,7 @@ test('endpoints › metrics keep to the naming rules, and tell what happened', a
   await node.close();
 });
 
-// A plan that holds one model at several sizes: no engine of it hides another.
+// One model at several sizes: no engine of it hides another.
 
 const LABELS = [
   { model: 'twice', input_size: '1024', role: 'subject' },
@@ -130,7 +130,7 @@ const LABELS = [
 ] as const;
 const ROLES = { subject: 'subject', opinion: 'opinion', second_look: 'secondLook' } as const;
 
-/** Engines whose every number is another: 1, 2 and 3, and tenfold and hundredfold of it. */
+/** Every number differs: 1, 2 and 3, tenfold and hundredfold. */
 function createRun({ input_size, role }: (typeof LABELS)[number], index: number): PlanRun {
   const engines = new FakeEnginePool(new StageGates());
   const n = index + 1;
@@ -328,9 +328,7 @@ test('a second look › is taken of a picture in which the subject is unsure, an
   t.deepEqual([result.timings.inferMs, result.timings.secondLookMs], [2, 2]);
 });
 
-/** The upper rows of an input, in a frame or not. */
 const UPPER_ROWS = new Uint8Array(16).fill(255, 0, 8);
-/** The same rows, but unsure. */
 const FAINT_UPPER_ROWS = new Uint8Array(16).fill(200, 0, 8);
 
 test('a second look by the same model › is taken in a frame where the subject is quite unsure, and decides', async t => {
@@ -465,7 +463,6 @@ for (const role of ['opinion', 'secondLook'] as const) {
     const result = await processed;
     t.deepEqual(names(result.missing), ['second']);
     t.is(pictures.leasesOut, 0);
-    // The listener is removed with the run.
     t.is(other.engines.listenerCount, 0);
   });
 }

@@ -1,7 +1,6 @@
 /**
- * Metrics: NodeMetrics counts as things happen, the functions below it read the structures at each
- * scrape, so that none can drift. Names begin with `matting_node_`, units are base units, no label
- * takes a caller's text.
+ * NodeMetrics counts events; the functions below it read state at each scrape, so that no figure
+ * drifts. Names begin with `matting_node_`, units are base units, no label holds a caller's text.
  */
 
 import { everyOf, MetricSet } from '@matting/program/metric-set.ts';
@@ -40,7 +39,7 @@ import {
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
-/** Ends of images that rules ask for. */
+/** Labels that alert rules need from the start. */
 const IMAGE_ENDS = everyOf({ outcome: ['succeeded'], code: [''], output_format: OUTPUT_FORMATS });
 
 interface SucceededImage {
@@ -112,13 +111,12 @@ export class NodeMetrics extends MetricSet implements SpanObserver {
     for (const [stage, ms] of timesByStage(timings)) this.#stageS.observe({ stage }, ms / 1000);
   }
 
-  /** Counts an image that failed after its admission. */
   imageFailed(code: ErrorCode, outputFormat: OutputFormat): void {
     const gone = code === 'CALL_CANCELLED' || code === 'CALL_DEADLINE_EXCEEDED';
     this.#images.inc({ outcome: gone ? 'cancelled' : 'failed', code, output_format: outputFormat });
   }
 
-  /** @param missable the models of the plan that an image may have to do without */
+  /** @param missable models that an image may have to do without */
   planLoaded(missable: readonly RunLabels[]): void {
     for (const labels of missable) this.#degraded.inc({ ...labels }, 0);
   }
@@ -127,7 +125,6 @@ export class NodeMetrics extends MetricSet implements SpanObserver {
     this.#degraded.inc({ ...missing });
   }
 
-  /** Counts an image that was refused before its admission. */
   imageRefused(code: ErrorCode): void {
     this.#refused.inc({ code });
   }
@@ -141,7 +138,6 @@ export class NodeMetrics extends MetricSet implements SpanObserver {
     this.#spans.inc({ outcome }, count);
   }
 
-  /** The gRPC port ended a connection or a call at a bound of what clients may do. */
   grpcEnded(cause: GuardCause): void {
     this.#grpcEnded.inc({ cause });
   }
@@ -177,7 +173,6 @@ export function registerConnectionsGauge(
   );
 }
 
-/** @param tls its certificates in use */
 export function registerCertificatesGauge(tls: Pick<TlsFiles, 'ends'>, metrics: MetricSet): void {
   metrics.gauge(
     'matting_node_tls_expires_timestamp_seconds',

@@ -1,20 +1,7 @@
 /**
- * Keeps what the node is doing for its readers (admission, capacity stream, gRPC health, metrics),
- * and serves it on the HTTP port. It holds one fact (why it drains, if it does) and
- * derives the rest from the engines, so that no copy of their state can go stale.
- *
- * | state    | while                                  | new images  | left when                  |
- * |----------|----------------------------------------|-------------|----------------------------|
- * | starting | some model has no engine ready (at     | UNAVAILABLE | every model has one:       |
- * |          | start, or all of its engines died)     |             | serving                    |
- * | serving  | every model has an engine ready        | admitted    | as the other rows say      |
- * | draining | a drain was ordered, or the process    | UNAVAILABLE | the control plane takes    |
- * |          | ends                                   |             | its order back: by engines |
- * | failed   | the engines of some model keep dying,  | UNAVAILABLE | never: main.ts exits       |
- * |          | or most of them, or of the picture     |             |                            |
- * |          | workers, do not die                    |             |                            |
- *
- * failed goes before draining, draining before starting.
+ * Stores only why the node drains, and derives the rest from the engines, so that nothing goes
+ * stale. A node is starting while some model has no engine ready, also after all of them died. A
+ * lost pool outweighs a drain, and a drain outweighs a start.
  */
 
 import { once } from 'node:events';
@@ -31,7 +18,7 @@ import type { PicturePool } from './picture/pool/picture-pool.ts';
 export const NODE_STATES = ['starting', 'serving', 'draining', 'failed'] as const;
 export type NodeState = (typeof NODE_STATES)[number];
 
-/** With `command` a control plane ordered the drain, and can take it back; `shutdown` stays. */
+/** A control plane can take `command` back; `shutdown` stays. */
 type DrainCause = 'command' | 'shutdown';
 
 export class NodeStatus {
@@ -67,7 +54,6 @@ export class NodeStatus {
     this.#announce();
   }
 
-  /** A shutdown stays. */
   undrain(): void {
     this.#drainCauses.delete('command');
     this.#announce();
@@ -86,10 +72,7 @@ export class NodeStatus {
   }
 }
 
-/*
- * The endpoints are for probes, Prometheus and operators, on a port of their own. They show no
- * image and no secret.
- */
+/* HTTP endpoints for probes, Prometheus and operators. They show no image and no secret. */
 
 interface HttpEndpointsOptions {
   readonly host: string;
@@ -97,16 +80,14 @@ interface HttpEndpointsOptions {
   readonly status: NodeStatus;
   readonly registry: Registry;
   readonly info: () => object | undefined;
-  /** The hosts of the operator's choice by which requests may name the node. */
+  /** Hosts of the operator's choice, by which requests may name the node. */
   readonly ownHosts: readonly string[];
 }
 
 const CONNECTIONS_MAX = 64;
 const REQUEST_TIMEOUT_MS = 10_000;
-/** The node notices a slow caller within this time. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
 const HEADER_BYTES_MAX = 8 * 1024;
-/** A quarter of the connections is kept free of idle ones. */
 const SPARE_SHARE = 0.25;
 const UNREAD_ANSWERS_MAX = 16;
 
@@ -130,7 +111,7 @@ export async function openHttpEndpoints(options: HttpEndpointsOptions) {
     );
   });
   server.maxConnections = CONNECTIONS_MAX;
-  // No body is awaited here: every request is answered at once.
+  // No body is awaited: every request is answered at once.
   guardHttpServer(server, { spareShare: SPARE_SHARE, unreadStrangersMax: UNREAD_ANSWERS_MAX });
   const { host, port: wantedPort } = options;
   await listening({ variable: 'MATTING_NODE_HTTP_PORT', host, port: wantedPort }, () => {

@@ -1,10 +1,9 @@
 /**
- * Composes, starts and stops a node, without signals and exit codes. The order of a start:
+ * Composes, starts and stops a node, without signals and exit codes. Order of a start:
  *
- * 1. HTTP and gRPC listen, starting: probes see the node, a port in use ends it at once.
- * 2. The execution provider is chosen, the plan's models are prepared, engines and picture workers
- *    opened.
- * 3. Every model has an engine ready: the node serves. Only now it registers with control planes.
+ * 1. HTTP and gRPC listen: probes see a starting node, and a port in use ends it at once.
+ * 2. The execution provider is chosen, models are prepared, engines and picture workers open.
+ * 3. Every model has an engine ready: the node serves, and only now registers with control planes.
  */
 import { randomUUID } from 'node:crypto';
 import { setLogger } from '@grpc/grpc-js';
@@ -31,7 +30,6 @@ import type { NodeSettings } from './settings.ts';
 export interface NodeParts {
   readonly settings: NodeSettings;
   readonly log: Logger;
-  /** Makes the prepared file of a model that has none. */
   readonly make: MakePrepared;
 }
 
@@ -42,7 +40,7 @@ export class InferenceNode {
   readonly #identity;
   readonly #callers: Callers;
   readonly #service;
-  /** Opened so far, in order. A drain closes them, also while the node starts. */
+  /** In order. A drain closes them, even during the start. */
   readonly #ports: { close(): void | Promise<void> }[] = [];
   readonly #pools: OpenedPool[] = [];
   readonly #failed = Promise.withResolvers<Error>();
@@ -68,19 +66,22 @@ export class InferenceNode {
     });
   }
 
-  /** Engines keep dying, they or picture workers do not die, or a second look's cannot be loaded. */
+  /**
+   * Resolves if engines keep dying, children do not die, or a second look's engine cannot be
+   * loaded.
+   */
   get failed(): Promise<Error> {
     return this.#failed.promise;
   }
 
-  /** @param ending aborts when the node must end: its start goes no further. */
+  /** @param ending aborts when the node must end: its start goes no further */
   async start(ending: AbortSignal): Promise<void> {
     const startedMs = performance.now();
     const config = this.#settings;
     const log = this.#log;
-    // Before anything is opened, fetched or prepared: a model that is refused never gets so far.
+    // First: a refused model is neither fetched nor prepared.
     const outline = await admittedOutlineOf(config.modelSettings);
-    // Before the ports listen: no call goes without.
+    // Before the ports listen, so that every call is traced.
     await this.#startTracing();
     const listening = await this.#listen();
     const opened = await openPools({
@@ -99,7 +100,7 @@ export class InferenceNode {
     if (config.registryAddresses.length > 0) this.#registration = this.#register(listening);
   }
 
-  /** Ends it in the order of drain.ts, also while it starts. Never rejects. */
+  /** Also during the start. Never rejects. */
   drain(hurry: AbortSignal): Promise<void> {
     return drainNode(this.#drainSteps(), { hurry, log: this.#log });
   }
@@ -127,7 +128,7 @@ export class InferenceNode {
       [this.#shownToken] = tokens.fleet;
     });
     if (following !== undefined) this.#ports.push(following);
-    // grpc-js reports a failed bind, which the error that we throw names.
+    // grpc-js logs a failed bind, which our error names.
     const grpcLog = (message: unknown) => log.debug({ from: 'grpc-js' }, String(message));
     setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
     const http = await openHttpEndpoints({
@@ -183,7 +184,7 @@ export class InferenceNode {
       deregister: async () => await this.#registration?.leave(),
       closeServers: async () => {
         watchers.close();
-        // Beside the ports, within the time that they have: no call is open any more.
+        // Parallel to the ports: no call is open any more.
         const flushed = this.#tracing?.close();
         for (const port of this.#ports.toReversed()) await port.close();
         await flushed;
@@ -198,7 +199,10 @@ interface Listening {
   readonly server: { readonly port: number };
 }
 
-/** A control plane must always find room: one direct caller gets half of a node, at least one image. */
+/**
+ * One direct caller gets half of a node, at least one image, so that a control plane always finds
+ * room.
+ */
 function createCallers(settings: NodeSettings): Callers {
   const { nodeTokens, callerTokens, registryAddresses, tls } = settings;
   const lists = [nodeTokens, callerTokens];

@@ -1,4 +1,3 @@
-/** A node's pools on a host of GPUs, from the driver's list to engines that are ready. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
@@ -14,7 +13,7 @@ import type { PoolSettings } from './start/pool-settings.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from './test/gpu-host.ts';
 import { poolSettings } from './test/pool-settings.ts';
 
-// The import comes after the hook.
+// After the hook.
 const { openPools } = await import('./open-pools.ts');
 
 const GPUS = [gpuFacts('one'), gpuFacts('two', { index: 1, memoryBytes: 160_000 * 1024 * 1024 })];
@@ -23,7 +22,7 @@ interface HostOptions {
   readonly env?: Record<string, string>;
   readonly idle?: Pick<PoolSettings, 'modelIdleMs'>;
   readonly faults?: readonly string[];
-  /** false: the model was never run on these GPUs. */
+  /** false: the model never ran on these GPUs. */
   readonly answered?: boolean;
 }
 
@@ -47,7 +46,6 @@ async function open(context: ExecutionContext, options: HostOptions) {
   return { pools: openPools(parts), lines, host };
 }
 
-/** The tiny plan's model, and that it answered rightly on the GPUs of these tests. */
 async function recordAnswer(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true });
   const machines = [`a GPU, driver 580, cuda, ONNX Runtime ${runtimeVersion()}`];

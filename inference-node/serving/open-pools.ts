@@ -1,4 +1,3 @@
-/** Chooses the execution provider, prepares the plan's models, opens engines and picture workers. */
 import type { Logger } from 'pino';
 import {
   Admission,
@@ -40,7 +39,7 @@ import { chooseHeif } from './start/heif.ts';
 import { chooseLayout, chooseWorkers, enginesOpened } from './start/node-layout.ts';
 import type { PoolSettings } from './start/pool-settings.ts';
 
-/** One image is being received or sent while every worker has one. */
+/** For an image that is received or sent while every worker has one. */
 const IMAGES_BESIDE_WORKERS = 1;
 
 export interface OpenedPool {
@@ -56,20 +55,18 @@ interface PoolParts {
   readonly log: Logger;
   readonly outline: PlanOutline;
   readonly make: MakePrepared;
-  /** The signal aborts when the node must end: then nothing more is opened. */
+  /** Aborts when the node must end: then nothing more opens. */
   readonly ending: AbortSignal;
-  /** Each pool joins the list as soon as it has processes: the node may end while it starts. */
+  /** Each pool joins as soon as it has processes, since the node may end during its start. */
   readonly opened: OpenedPool[];
-  /** The engines of a second look, which nothing waits for, cannot be loaded. */
+  /** Reports that the engines of a second look, which nothing waits for, cannot be loaded. */
   readonly fail: (error: Error) => void;
 }
 
 export interface Pools {
   readonly provider: ProviderChoice;
-  /** The GPU of the engines; undefined: they use none, or none that is known. */
   readonly device: GpuDevice | undefined;
   readonly plan: RunnablePlan;
-  /** The plan as callers see it. */
   readonly selectable: Selectable;
   readonly engineBytes: number;
   readonly pictures: PicturePool;
@@ -77,7 +74,6 @@ export interface Pools {
   readonly pipeline: Pipeline;
 }
 
-/** @throws ModelError, ExecutionProviderError, ConfigError, each for the operator. */
 export async function openPools(given: PoolParts): Promise<Pools> {
   const { config, log, ending } = given;
   const cpuShare = await readCpuShare();
@@ -87,7 +83,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const selected = provider.selected;
   const layout = chooseLayout(parts, selected, prepared, device);
   ending.throwIfAborted();
-  // The check comes before any child exists: a node without the memory must not begin.
+  // Before any child exists: a node without the memory must not begin.
   const budget = chooseBudget(config, prepared, layout.engines);
   const heif = await chooseHeif(config, log);
   const { failure: reason } = jxlTools();
@@ -125,7 +121,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
 
 interface EngineParts extends PoolParts {
   readonly cpuShare: number;
-  /** The engines' whole environment; that of picture workers has no word of GPUs. */
+  /** The engines' whole environment. Picture workers get no variable of GPUs. */
   readonly engineEnv: Readonly<Record<string, string>>;
 }
 
@@ -157,7 +153,7 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
   return { ...chosen, prepared, gpu: undefined };
 }
 
-/** If no GPU is requested, the engines' environment is that of every child. */
+/** If no GPU is requested, it is that of every child. */
 export async function readEngineEnv({
   config,
   log,
@@ -268,11 +264,11 @@ async function openEngines(
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines, extraRuns });
     const ready = namingSettings(engines.ready(), layout.engines);
-    // On a GPU an engine may load for minutes: no picture should wait for that.
+    // On a GPU an engine may load for minutes, so the node serves only after that.
     if (provider !== 'cpu') awaited.push(ready);
     // A picture that needs a second look before its engine is ready waits for it.
     else if (role === 'secondLook' || role === 'surerLook') ready.catch(fail);
-    // Each engine warms up with all cores: all at once would not be ready sooner, but later.
+    // Each engine warms up with all cores, so in parallel they would only be ready later.
     else await ready;
   }
   await Promise.all(awaited);

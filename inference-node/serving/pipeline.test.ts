@@ -1,7 +1,6 @@
 /**
- * Tests images that are given up or that fail, at every stage: what the caller gets, what is
- * released. The pools are fakes whose every step the test holds; shared-buffers.test.ts has real
- * ones.
+ * Images that are given up or fail, at every stage. The test holds every step of the fake pools;
+ * shared-buffers.test.ts has real ones.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { soon } from '@matting/test-support/waiting.ts';
@@ -17,10 +16,10 @@ import {
 
 const test = ava;
 
-/** The matte is half opaque everywhere: the second model of the plan runs as well. */
+/** Half opaque everywhere, so that the plan's second model runs as well. */
 const UNSURE = 128;
 
-/** The stages go in their order; the name is what holds an image there. */
+/** In order, by what holds an image there. */
 const STAGES = [
   'receive',
   'acquire',
@@ -33,7 +32,7 @@ const STAGES = [
 ] as const;
 type Stage = (typeof STAGES)[number];
 
-/** The pipeline reports this position for an image that is held in the stage. */
+/** The position that the pipeline reports. */
 const PLACE_OF = {
   receive: 'receiving',
   acquire: 'waiting_for_worker',
@@ -49,7 +48,6 @@ const GONE = new ContractError('CALL_CANCELLED', 'The caller is gone.');
 
 class Node {
   readonly gates = new StageGates();
-  /** The gates of the caller and of the second model, whose stage is `infer` too. */
   readonly others = { caller: new StageGates(), second: new StageGates() };
   readonly engines = new FakeEnginePool(this.gates);
   readonly second = new FakeEnginePool(this.others.second);
@@ -86,7 +84,7 @@ class Node {
     return [this.gates, stage];
   }
 
-  /** Processes one image of a caller. Resolves with its end, within 10 s. */
+  /** Resolves with the image's end, within 10 s. */
   async process(): Promise<unknown> {
     const { caller } = this.others;
     const exchange = {
@@ -112,7 +110,6 @@ class Node {
     return PIPELINE_POSITIONS.filter(place => this.pipeline.imagesAt(place) > 0).join(', ');
   }
 
-  /** Counts what has begun so far, in the words of STAGES. */
   begun(): Partial<Record<Stage, number>> {
     const { pictures, engines, second } = this;
     return {
@@ -124,7 +121,7 @@ class Node {
     };
   }
 
-  /** Nothing of the image is left: no worker, no place, no engine, no time that others wait. */
+  /** Nothing of the image is left. */
   requireFree(t: ExecutionContext, stage: Stage): void {
     const hadWorker = STAGES.indexOf(stage) > STAGES.indexOf('acquire');
     t.is(this.pictures.leasesOut, 0, 'workers out');
@@ -142,7 +139,7 @@ class Node {
     t.deepEqual(this.sent, []);
   }
 
-  /** The node is as before: the same pools serve the next image. */
+  /** The same pools serve the next image. */
   async requireServing(t: ExecutionContext): Promise<void> {
     const next = new AbortController();
     Object.defineProperty(this, 'gone', { value: next });
@@ -176,10 +173,10 @@ for (const stage of STAGES) {
     gates.hold(name);
     const ended = node.process();
     await gates.reached(name);
-    // The stage has ended well by the time that the caller is gone.
+    // The stage has ended before the caller goes.
     gates.letGo(name);
     node.gone.abort(GONE);
-    // A result that was sent whole is done, whatever the caller does then.
+    // A result that was sent whole is done.
     t.is(await ended, stage === 'send' ? 'done' : GONE);
     if (stage !== 'send') node.requireFree(t, stage === 'acquire' ? 'decode' : stage);
   });

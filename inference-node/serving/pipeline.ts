@@ -1,11 +1,9 @@
 /**
- * Orders and times the stages of an image:
+ * Stages of an image, in order and timed:
  *
  *   receive -> (a picture worker) -> decode -> (engines) infer -> merge, refine, encode -> send
  *
- * As many images overlap as admission let in. The call's signal is checked between stages and
- * passed into each. Knows no gRPC, no codec and no runtime: an `ImageExchange`, and pools of
- * children.
+ * It knows no gRPC, codec or runtime, but an `ImageExchange` and pools of children.
  */
 
 import { describeSpan, recordSpan, traced } from '@matting/program/tracing/active-span.ts';
@@ -44,7 +42,7 @@ import { partOf } from './picture/subject-part.ts';
 export interface PlanRun {
   readonly model: PreparedModel;
   readonly engines: EnginePool;
-  /** All but subjects may be missing: then the subject is used alone, and the result says so. */
+  /** All but subjects may be missing; the result then says so. */
   readonly role: MatteRole;
   readonly extraRuns?: readonly ExtraRun[] | undefined;
 }
@@ -58,24 +56,21 @@ export type ResultKind = 'cutout' | 'mask';
 
 export interface ImageOrder extends FinishChoices {
   readonly plan: RunnablePlan;
-  /** The caller declared this size; the decoder refuses a larger image. */
+  /** As the caller declared it. The decoder refuses a larger image. */
   readonly declared: Size | undefined;
   readonly resultKind: ResultKind;
   readonly priority: EnginePriority;
-  /** The size of the finishing's background picture, if it has one, as in `declared`. */
   readonly backgroundDeclared?: Size | undefined;
-  /** The size of the picture of hints, if they are one, as in `declared`. */
   readonly hintsDeclared?: Size | undefined;
-  /** There are hints, and the plan's first model may run on crops around them. */
+  /** The plan's first model may run on crops around hints. */
   readonly cropRuns?: boolean | undefined;
 }
 
 export interface ReceivedFiles {
   readonly image: Buffer;
   readonly background?: Buffer | undefined;
-  /** The picture of hints. */
   readonly hints?: Buffer | undefined;
-  /** Stands in for the models: none runs. */
+  /** Replaces the models: none runs. */
   readonly givenMatte?: Buffer | undefined;
 }
 
@@ -85,9 +80,7 @@ export interface ImageResult extends Omit<FinishedPicture, keyof FinishTimings> 
   readonly mended?: Mended | undefined;
   readonly plan: RunnablePlan;
   readonly runs: readonly PlanRun[];
-  /** The plan's runs that did not: their engines were down. */
   readonly missing: readonly PlanRun[];
-  /** The inputs of the further runs that were taken. */
   readonly extraRuns: readonly ExtraRunKind[];
 }
 
@@ -96,13 +89,12 @@ export type ImageStage = Extract<PipelinePosition, 'decoding' | 'inferring' | 'e
 /** The caller's side of one image. */
 export interface ImageExchange {
   receive(signal: AbortSignal): Promise<ReceivedFiles>;
-  /** A stage has begun. Must not block. */
+  /** Must not block. */
   stageBegan(stage: ImageStage): void;
-  /** Resolves once the last byte has left, at the pace of the reader. */
+  /** Resolves once the last byte has left, at the reader's pace. */
   send(result: ImageResult, signal: AbortSignal): Promise<void>;
 }
 
-/** The positions of an image in the node, in order. */
 export const PIPELINE_POSITIONS = [
   'receiving',
   'waiting_for_worker',
@@ -115,10 +107,10 @@ type PipelinePosition = (typeof PIPELINE_POSITIONS)[number];
 
 const BEFORE_INFERENCE = PIPELINE_POSITIONS.slice(0, PIPELINE_POSITIONS.indexOf('inferring'));
 
-/** An ordinary photo, for estimates; admission assumes the largest. */
+/** An ordinary photo, for estimates. */
 const SIZE_WHERE_UNKNOWN: Size = { width: 4000, height: 3000 };
 
-/** A run that fails so is left out unless it is a subject: another model may know the image. */
+/** Errors that leave a run out, unless it is a subject's: another model may manage the image. */
 const LEFT_OUT: readonly ErrorCode[] = [
   'ENGINE_LOST',
   'NODE_FAULT',
@@ -136,7 +128,10 @@ export class Pipeline {
     this.#pictures = pictures;
   }
 
-  /** The caller holds the permit. @throws ContractError of a stage, or the signal's reason. */
+  /**
+   * The caller holds a permit.
+   * @throws ContractError of a stage, or the signal's reason
+   */
   async process(
     order: ImageOrder,
     exchange: ImageExchange,
@@ -155,7 +150,7 @@ export class Pipeline {
     return images;
   }
 
-  /** Time until an engine of `plan` takes an image admitted now, ms. */
+  /** Until an engine of `plan` takes an image admitted now, ms. */
   estimatedWaitMs(plan: RunnablePlan): number {
     let ahead = 0;
     for (const at of this.#places.values()) if (BEFORE_INFERENCE.includes(at)) ahead += 1;
@@ -242,14 +237,14 @@ export class Pipeline {
     this.#enter(order, 'decoding', exchange);
     const { declared, plan, outputFormat, resultKind, hints, matte } = order;
     const { refinement, foregroundEstimation, finishing, thumbnail } = order;
-    // Looks at a part need the picture's size first, and a given matte needs none.
+    // A look at a part first needs the picture's size, and a given matte needs no look.
     const isWhole = hints?.subjectBox === undefined && beside.givenMatte === undefined;
     const required = isWhole ? subjects(plan) : [];
     const modelInputs = required.map(({ model }) => inputTerms(model));
     const sent = { file, declared, modelInputs, ...besideOf(order, beside) };
     const decoded = await traced({ name: 'decode' }, () => lease.decode(sent, signal));
 
-    // The header did not show the picture's orientation: check before a model runs in vain.
+    // The header did not show the orientation: check before a model runs in vain.
     requireMakeable(order, decoded, this.#pictures.capabilities, { turned: false });
     const part = hints && partOf(hints, decoded);
     signal.throwIfAborted();
@@ -287,7 +282,6 @@ export class Pipeline {
   }
 }
 
-/** Time for decoding, inference and encoding of an image, from the node's own means. */
 function expectedWorkMs(
   { declared = SIZE_WHERE_UNKNOWN, outputFormat, finishing = {}, plan }: ImageOrder,
   pictures: PicturePoolSnapshot,
@@ -305,8 +299,7 @@ export function subjects(plan: RunnablePlan): readonly PlanRun[] {
 }
 
 /**
- * The inputs of subjects came with the decoded picture; a run requests the others when it needs
- * them.
+ * Inputs of subjects came with the decoded picture; other runs request theirs when they need them.
  */
 class ModelInputs {
   readonly lease: PictureLease;
@@ -340,7 +333,6 @@ class ModelInputs {
   }
 }
 
-/** A given matte stands in for the models. */
 const NO_INFERENCE: Awaited<ReturnType<typeof runPlan>> = {
   ...{ mattes: [], runs: [], missing: [], extraRuns: [], isDisputed: false },
   ...{ waitMs: 0, inferMs: 0, secondLookMs: 0, extraRunMs: 0 },
@@ -356,7 +348,6 @@ function besideOf(
   };
 }
 
-/** Runs a plan's models one after the other, and sums up how long they waited and ran. */
 async function runPlan(
   { plan, priority }: ImageOrder,
   sight: Sight,
@@ -392,7 +383,7 @@ const NO_CROPS: Awaited<ReturnType<typeof runCrops>> = {
   ...{ missing: [], waitMs: 0, inferMs: 0, refineMs: 0 },
 };
 
-/** Runs the plan's first model on the crops that the worker wants to see for the hints. */
+/** Runs the plan's first model on crops that the worker requests for the hints. */
 async function runCrops(
   { plan, priority }: ImageOrder,
   request: FinishRequest,
@@ -448,7 +439,7 @@ function tracedModel(
   });
 }
 
-/** The image waits for engines that start; for those that were lost, only where it needs them. */
+/** Waits for starting engines, but for lost ones only if the image needs them. */
 async function runModel(
   look: Look<PlanRun>,
   inputs: ModelInputs,
@@ -472,15 +463,14 @@ async function runModel(
 }
 
 /**
- * Engines that load for the first time are not down: the first picture after a start gets the same
- * looks as all others.
+ * Engines in their first load are not down: the first picture after a start gets the same looks.
  */
 function isDown(engines: EnginePool): boolean {
   const { state, enginesReady } = engines.snapshot();
   return state !== 'starting' && enginesReady === 0;
 }
 
-/** Spans of stages that others time, one after the other, the last of them ending now. */
+/** Spans of stages that others timed, in sequence, the last one ending now. */
 function recordStages(stages: readonly (readonly [name: StageName, ms: number])[]): void {
   let startTime = Date.now() - stages.reduce((sum, [, ms]) => sum + ms, 0);
   for (const [name, ms] of stages) {
@@ -489,7 +479,7 @@ function recordStages(stages: readonly (readonly [name: StageName, ms: number])[
   }
 }
 
-/* A model's name is not enough: a plan may hold one at several sizes. */
+/* A model's name is not enough: a plan may hold one model at several sizes. */
 
 export const RUN_LABELS = ['model', 'input_size', 'role'] as const;
 
@@ -503,7 +493,7 @@ export const ROLE_LABELS = {
   refine: 'refine',
 } as const satisfies Record<MatteRole, string>;
 
-/** `input_size` is the input's side in pixels; for an input that is not square it is `1024x768`. */
+/** `input_size` is the side in pixels, or such as `1024x768`. */
 export function runLabels({ model, role }: PlanRun): RunLabels {
   return { model: model.model, input_size: sizeLabel(model), role: ROLE_LABELS[role] };
 }

@@ -22,7 +22,7 @@ import type { Pools } from './open-pools.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { runLabels, subjects } from './pipeline.ts';
 
-/** Parts that exist only once the models are loaded. */
+/** Exists once the models are loaded. */
 export interface Started {
   readonly work: NodeWork;
   readonly pictures: PicturePool;
@@ -43,7 +43,7 @@ type Service = ReturnType<typeof composeService>;
 export function composeService(parts: ServiceParts) {
   const { identity, callers, log, bounds, tracing } = parts;
   const status = new NodeStatus();
-  /** Set once, read by the ports at each call: without a value the node is starting. */
+  /** Set once. Without a value the node is starting. */
   const started: { value?: Started } = {};
   const metrics = new NodeMetrics();
   registerStateGauge(status, metrics);
@@ -65,7 +65,7 @@ function describeDevice(selected: string, device: GpuDevice | undefined): string
   return device?.facts.name ?? selected;
 }
 
-/** Called once, when every pool is open: the state follows the pools from here on. */
+/** Called once, when every pool is open. From here on the state follows the pools. */
 export function startServing(service: Service, parts: ServingParts): Started {
   const { identity, status, metrics, watchers } = service;
   const { plan, selectable, pictures, admission, pipeline, provider, device } = parts;
@@ -103,10 +103,7 @@ export function startServing(service: Service, parts: ServingParts): Started {
   return started;
 }
 
-/**
- * Makes the answer of /info: what control planes get, with names in place of the protocol's
- * numbers.
- */
+/** The answer of /info: as control planes get it, with names in place of the protocol's numbers. */
 export function describeNode({ info, work, pictures, provider }: Started): object {
   const { gpus, selectable, ...rest } = info;
   return {

@@ -1,4 +1,3 @@
-/** Settings of a node, and of the commands that prepare models for it. */
 import type { EnvReader } from '@matting/program/env.ts';
 import { hostLabel } from '@matting/program/host-label.ts';
 import { type LogSettings, readLogSettings } from '@matting/program/log.ts';
@@ -26,34 +25,28 @@ import {
 
 export interface NodeSettings extends LogSettings, PoolSettings {
   readonly host: string;
-  /** 0: one that is free. */
   readonly port: number;
-  /** host:port as control planes reach it; undefined: host and the port that was bound. */
+  /** host:port as control planes reach it. Undefined: host and the bound port. */
   readonly advertiseAddress: string | undefined;
-  /** 0: one that is free. */
   readonly httpPort: number;
   readonly nodeId: string;
-  /** The fleet's: the first is shown, each is taken. Empty only without a registry. */
+  /** The fleet's: the node shows the first and takes each. Empty only without a registry. */
   readonly nodeTokens: Listed<string>;
-  /** Tokens of direct callers. With none, and no fleet token either, every caller is trusted. */
+  /** Tokens of direct callers. Without any token every caller is trusted. */
   readonly callerTokens: Listed<CallerToken>;
   readonly tls: TlsSettings;
-  /**
-   * Origins of object storage whose files the node may get and put for control planes; empty: none.
-   */
-  /** host:port of control planes; empty: the node serves direct callers alone. */
+  /** host:port of control planes. Empty: the node serves direct callers alone. */
   readonly registryAddresses: readonly string[];
   readonly traces: TracingSettings | undefined;
 }
 
 /** Control planes accept no other node_id. */
 const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
-/** A port of five digits follows the name of the host. */
+/** Leaves room for a port of five digits. */
 const HOST_LENGTH_MAX = 58;
 const ADDRESS_FORM = 'host:port';
 const REGISTRIES_MAX = 16;
 
-/** Problems stay in the reader, for its requireValid. */
 export function readNodeSettings(reader: EnvReader, env: Environment, cwd: string): NodeSettings {
   const host = readHost(reader);
   const addresses = reader.section('Addresses');
@@ -86,11 +79,9 @@ export interface ToolSettings {
   readonly providerDir: string;
   readonly executionProvider: ExecutionProvider | 'auto';
   readonly cpuRuntime: CpuRuntimeChoice;
-  /** Environment of the engine that checks a model. */
   readonly childEnv: Readonly<Record<string, string>>;
 }
 
-/** Reads what the commands share with a node: its models, its providers, its engines' environment. */
 export function readToolSettings(reader: EnvReader, env: Environment, cwd: string): ToolSettings {
   const settings = readModelSettings(reader, cwd);
   const providerDir = readProviderDir(reader, settings, cwd);
@@ -144,12 +135,11 @@ function readFleet(whole: EnvReader, host: string) {
   };
 }
 
-/** The same for every start on this machine and port. */
 function defaultNodeId(port: number): string {
   return `${hostLabel(HOST_LENGTH_MAX)}-${port}`;
 }
 
-/** host:port, [IPv6]:port; the port is not 0. As given, or undefined. */
+/** host:port or [IPv6]:port. The port is not 0. */
 function parseAddress(text: string): string | undefined {
   const match = /^(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(\d{1,5})$/.exec(text);
   if (match === null) return undefined;

@@ -1,5 +1,3 @@
-/** Several callers, shared memory: each matte is its own picture's. */
-
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '@matting/test-support/at.ts';
@@ -16,7 +14,7 @@ import { BufferPool } from './process/buffer-pool.ts';
 
 const test = ava.serial;
 
-/** The model's side, pixels: its pictures and mattes are large enough to be kept. */
+/** Pixels: large enough for the pool to keep its buffers. */
 const SIDE = 256;
 const IMAGES = 48;
 const CALLERS = 6;
@@ -98,7 +96,7 @@ test('each matte is of its own picture, beside callers that go and children that
       const image = await plainPng(brightness);
       const gone = new AbortController();
       if (n % 4 === 3) void delay(3 * (n % 16)).then(() => gone.abort(new Error('gone')));
-      // The next image uses nothing of what a stage is in the middle of then.
+      // The next image must not use a buffer of an interrupted stage.
       if (n % 24 === 10) process.kill(at(engines.processes(), 0).pid, 'SIGKILL');
       if (n % 24 === 20) process.kill(at(pictures.processes(), 0).pid, 'SIGKILL');
       try {
@@ -118,7 +116,7 @@ test('each matte is of its own picture, beside callers that go and children that
   t.true(cutOut >= IMAGES / 2, `${cutOut} cut out, the others: ${ends.join(', ')}`);
   const lost = ends.filter(end => !/gone|ENGINE_LOST|PICTURE_WORKER_LOST/.test(end));
   t.deepEqual(lost, []);
-  // A model input and a matte of each image that ended well, and of no other.
+  // A model input and a matte of each image that ended well.
   t.is(buffers.given, 2 * cutOut);
   t.true(buffers.memories.size < buffers.taken / 2, 'memory was used again');
 });

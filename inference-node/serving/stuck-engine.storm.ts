@@ -1,4 +1,4 @@
-/** Tests the whole program with an engine that ignores SIGKILL: it still ends, and reports it. */
+/** An engine ignores SIGKILL: the program still ends, and reports it. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { mkdtemp } from 'node:fs/promises';
@@ -70,7 +70,6 @@ onEachRuntime('tells the caller, has failed, and ends with 1 without the engine'
 onEachRuntime('ends when it is told to, before anybody knows', async t => {
   const { child, caller, ended, until } = await openStuckNode(t, 3_600_000);
   await until('engine lost');
-  // The disconnection makes the node hurry.
   child.disconnect();
   await caller.ended;
   const { code, lines } = await ended;

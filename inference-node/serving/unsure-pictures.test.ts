@@ -1,4 +1,4 @@
-/** Pictures of which the first look is unsure, through a node's pipeline and a picture worker. */
+/** Pictures of which the first run is unsure, through a node's pipeline and a picture worker. */
 import { at } from '@matting/test-support/at.ts';
 import { STARTED_ENV } from '@matting/test-support/started-env.ts';
 import ava from 'ava';
@@ -15,16 +15,16 @@ const log = pino({ level: 'silent' });
 const pictures = await openPicturePool({ workers: 1, childEnv: STARTED_ENV, log });
 
 const SIDE = 120;
-/** Models see the picture this much smaller than those of the plan. */
+/** Models see the picture this much smaller. */
 const SCALE = 8;
 type Kind = 'asItIs' | 'mirrored' | 'edges';
-/** Alpha at a place in the picture, of 0 to 1 each way, for a model that sees it so wide. */
+/** Alpha at a position of 0 to 1 each way, for a model with an input of that side. */
 type AlphaAt = (x: number, y: number, side: number) => number;
 type Shown = Readonly<Record<Kind, AlphaAt>>;
 
 const isBody = (x: number, y: number) => Number(x > 0.3 && x < 0.7 && y > 0.2);
 
-/** A grey body before a red left and a blue right half; the lowest rows are green. */
+/** A grey body before a red left and a blue right half. The lowest rows are green. */
 const photo = await sharp(
   Buffer.from(
     Array.from({ length: SIDE * SIDE }, (_, i) => {
@@ -41,7 +41,7 @@ const photo = await sharp(
 
 test.after.always(() => pictures.close(0));
 
-/** Tells by its colours what was made of the picture, and shows the subject there. */
+/** Recognises by its colours how the picture was changed. */
 class SeeingEngines extends FakeEnginePool {
   readonly seen: Kind[] = [];
   readonly #shown: Shown;
@@ -67,7 +67,7 @@ class SeeingEngines extends FakeEnginePool {
   }
 }
 
-/** Cuts the photo out by a shipped plan whose models show that. */
+/** By a shipped plan whose models show that. */
 async function cutOut(name: string, shown: Shown, extra: 'further' | 'none' = 'further') {
   const outline = (await loadPlanOutlines()).find(plan => plan.name === name);
   const engines = new SeeingEngines(shown);
@@ -93,7 +93,6 @@ async function cutOut(name: string, shown: Shown, extra: 'further' | 'none' = 'f
 }
 
 const whole: AlphaAt = (x, y) => 255 * isBody(x, y);
-/** A fifth of the body fades away. */
 const faded: AlphaAt = (x, y) => (y > 0.8 ? 140 : 255) * isBody(x, y);
 const leastOfBody = (alpha: Uint8Array) => {
   const rows = [0.3, 0.6, 0.85, 0.92].map(y => Math.round(y * SIDE) * SIDE);
@@ -143,9 +142,9 @@ test('fast › looks at an unsure picture at a larger size, and at no other', as
   t.deepEqual([unsure.extraRuns, unsure.seen], [['larger'], ['asItIs', 'asItIs']]);
 });
 
-/** So little fades away that the result alone gives no warning. */
+/** Too little for the result alone to give a warning. */
 const dim: AlphaAt = (x, y) => (y > 0.86 ? 140 : 255) * isBody(x, y);
-/** The models of one size show half of the body alone. */
+/** Models of one size show half of the body. */
 const halvedAt =
   (half: number): AlphaAt =>
   (x, y, side) =>

@@ -1,4 +1,3 @@
-/** Tests a start on GPUs: which one it takes, whose answers are right. */
 import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -18,7 +17,7 @@ const test = ava.serial;
 
 const BOOM = 'CUDA failure 700: an illegal memory access was encountered';
 
-/** A kind of GPU that was seen before and answered rightly, but for the one called `a new GPU`. */
+/** A kind of GPU with recorded answers, but for `a new GPU`. */
 async function beginOn(context: ExecutionContext, facts: GpuFacts | undefined) {
   const host = await openGpuHost(context, facts === undefined ? [] : [facts]);
   const model: PreparedModel = {
@@ -51,7 +50,7 @@ test('a model is checked once on each kind of GPU', async t => {
 });
 
 test('an answer that cannot be held against another is wrong', async t => {
-  // The model is of no manifest: nothing can show what it should answer.
+  // No manifest shows what the model should answer.
   const { start, plan } = await beginOn(t, NEW);
   const reason = await wrongAnswer(start, plan);
   t.regex(reason ?? '', /there is no answer to hold its own against: there is no model/);

@@ -1,6 +1,6 @@
 /**
- * Which execution provider and which GPU this node runs on. The GPU runs a small graph, and answers
- * of whole models are checked, before a node takes images.
+ * Chooses the execution provider and GPU of this node. Before it takes images, the GPU runs a small
+ * graph, and answers of whole models are checked.
  */
 import type { Logger } from 'pino';
 import {
@@ -29,9 +29,7 @@ export interface ChosenProvider {
 type EngineEnv = Readonly<Record<string, string>>;
 type DeviceWish = Pick<PoolSettings, 'executionProvider' | 'gpuDevice'>;
 
-/**
- * @throws ExecutionProviderError where a provider or a GPU that was requested by name does not run.
- */
+/** @throws ExecutionProviderError if a provider or GPU that was requested by name does not run */
 export async function chooseProvider(
   { executionProvider: requested, gpuDevice }: DeviceWish,
   engineEnv: EngineEnv,
@@ -48,7 +46,7 @@ export async function chooseProvider(
       log.info('no NVIDIA driver here: models run on the CPU');
       return { provider: { ...provider, fallbacks: [] }, device: undefined };
     }
-    // On a CPU the provider's own reason explains more.
+    // On a CPU the provider's own reason says more.
     if (unlisted === undefined || provider.selected === 'cpu')
       return { provider, device: undefined };
     log.warn({ reason: unlisted }, 'GPUs cannot be listed: only the first is used');
@@ -61,7 +59,7 @@ export async function chooseProvider(
   }
   const device = new GpuDevice(gpu);
   const childEnv = device.envOf(engineEnv);
-  // A GPU that is named runs, or the node does not start.
+  // A named GPU runs, or the node does not start.
   const wanted = gpuDevice === undefined ? requested : 'cuda';
   const provider = { ...(await selectExecutionProvider(wanted, { childEnv })), requested };
   if (provider.selected === 'cpu') return { provider, device: undefined };
@@ -78,7 +76,6 @@ async function findGpu(
   engineEnv: EngineEnv,
 ): Promise<{
   readonly gpu: GpuFacts | undefined;
-  /** GPUs that there were to choose from. */
   readonly visible: number;
   readonly unlisted?: string | undefined;
   readonly isAbsent?: boolean;
@@ -97,18 +94,17 @@ async function findGpu(
   return chosen.gpu === undefined ? refuse(`the driver does not list ${named}`) : chosen;
 }
 
-/** A start on a GPU checks models with these. */
 export interface GpuStart {
   readonly config: PoolSettings;
   readonly make: MakePrepared;
   readonly engineEnv: EngineEnv;
-  /** Undefined: CUDA takes its first GPU. */
+  /** Undefined: CUDA's first GPU. */
   readonly device: GpuDevice | undefined;
   readonly cpuThreads: number;
   readonly ending: AbortSignal;
 }
 
-/** GPUs that compute alike. Undefined: nothing says what it is, so nothing is remembered of it. */
+/** GPUs of a kind compute alike. Undefined: unknown, so nothing is recorded. */
 function kindOf({ device }: GpuStart): string | undefined {
   if (device === undefined) return undefined;
   const { name, driver } = device.facts;
@@ -116,8 +112,8 @@ function kindOf({ device }: GpuStart): string | undefined {
 }
 
 /**
- * Holds every model against its stored answer, once on each kind of GPU.
- * @returns undefined where all are right, else one line that says which is wrong
+ * Compares every model with its stored answer, once on each kind of GPU.
+ * @returns undefined if all are right, else in one line which is wrong
  */
 export async function wrongAnswer(start: GpuStart, plan: Plan): Promise<string | undefined> {
   const { config, make, engineEnv, device, cpuThreads, ending } = start;
@@ -140,7 +136,7 @@ export async function wrongAnswer(start: GpuStart, plan: Plan): Promise<string |
   return undefined;
 }
 
-/** If no engine of a model loads for lack of memory, the error names a setting that needs less. */
+/** If no engine of a model gets enough memory, the error names a setting that needs less. */
 export async function namingSettings(ready: Promise<void>, engines: number): Promise<void> {
   try {
     await ready;

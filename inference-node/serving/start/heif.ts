@@ -1,4 +1,3 @@
-/** Chooses what decodes HEIC on this node. */
 import { ConfigError } from '@matting/program/config-error.ts';
 import type { Logger } from 'pino';
 import {
@@ -12,7 +11,7 @@ import type { PoolSettings } from './pool-settings.ts';
 
 /**
  * Undefined: the node reads no HEIC.
- * @throws ConfigError where what MATTING_HEIF names is not there.
+ * @throws ConfigError if the decoder that MATTING_HEIF names is not there
  */
 export async function chooseHeif(
   { heif: choice }: Pick<PoolSettings, 'heif'>,

@@ -1,4 +1,3 @@
-/** How many engines of each model and picture workers a node opens. */
 import type { Logger } from 'pino';
 import {
   enginesAtMost,
@@ -42,10 +41,10 @@ export function chooseLayout(
   });
   const threadsPerEngine = engineThreads ?? chosen.threadsPerEngine;
   if (asked === undefined) return { ...chosen, threadsPerEngine };
-  // The GPU's memory should hold them: if it does not, they do not load.
+  // If the GPU's memory does not hold them, they do not load.
   if (device !== undefined) return { engines: asked, threadsPerEngine };
   const most = enginesAtMost(memoryBytes, opened);
-  // If not even one fits, its start is refused after this.
+  // If not even one fits, the start is refused later.
   const engines = Math.max(1, Math.min(asked, most));
   if (engines < asked)
     log.warn({ engines, asked }, 'the memory holds fewer engines than asked for');
@@ -53,18 +52,18 @@ export function chooseLayout(
   return { engines, threadsPerEngine: engineThreads ?? share };
 }
 
-/** The next image is decoded, and the one before encoded, beside an engine that runs alone. */
+/** One image is decoded and one encoded while an engine runs. */
 const WORKERS_MIN = 3;
-/** One decodes or encodes while every engine has an image. A second gains no images a second. */
+/** Decodes or encodes while every engine has an image. A second one gains nothing. */
 const WORKERS_BESIDE_ENGINES = 1;
-/** A GPU's host keeps these cores for the node's main process and for what feeds the engines. */
+/** Cores of a GPU's host for the node's main process and for feeding the engines. */
 const CORES_NOT_OF_WORKERS = 2;
-/** So many keep a core busy if images are at engines for a third of their time, as small ones are. */
+/** Keeps a core busy if images spend a third of their time at engines, as small ones do. */
 const WORKERS_A_CORE_MAX = 1.5;
 
 /**
  * An image holds its worker while engines have it, and then the worker needs no core. A GPU's host
- * has cores free, so each engine of any model gets a worker beside those that keep the cores busy.
+ * has cores free, so each engine gets a worker in addition to those that keep the cores busy.
  */
 export function chooseWorkers(
   { provider, cpuShare }: Pick<LayoutInputs, 'provider' | 'cpuShare'>,

@@ -1,4 +1,3 @@
-/** The variables that say what computes on this machine: provider, models, engines and workers. */
 import path from 'node:path';
 import { Unusable } from '@matting/program/config-error.ts';
 import type { EnvReader } from '@matting/program/env.ts';
@@ -21,21 +20,17 @@ export interface PoolSettings {
   readonly modelSettings: ModelSettings;
   readonly providerDir: string;
   readonly cpuRuntime: CpuRuntimeChoice;
-  /** The GPU's number or identifier. Undefined: the first. */
   readonly gpuDevice: string | undefined;
-  /** Undefined: the execution provider decides. */
   readonly engines: number | undefined;
-  /** Undefined: the engines get this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
-  /** Undefined: chooseWorkers() says. */
+  /** Undefined: by chooseWorkers(). */
   readonly pictureWorkers: number | undefined;
-  /** Engines that have had no image for so long are ended; undefined: none are. */
+  /** Engines end after this time without an image. Undefined: never. */
   readonly modelIdleMs: number | undefined;
-  /** The node's part of the machine's memory, and of its GPU's. */
   readonly memoryPercent: number;
-  /** The decoder of HEIC; undefined: the one that is installed. */
+  /** Undefined: the installed decoder. */
   readonly heif: HeifChoice | undefined;
-  /** The whole environment of engines and picture workers: no secret is in it. */
+  /** The whole environment of engines and picture workers, without secrets. */
   readonly childEnv: Readonly<Record<string, string>>;
 }
 
@@ -43,7 +38,7 @@ const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
 const MODEL_IDLE_SMALL_MS = 300_000;
 
-/** Nothing else, so that a codec taken over by a hostile file finds no token. */
+/** No others, so that a codec taken over by a hostile file finds no token. */
 const CHILD_VARIABLES: ReadonlySet<string> = new Set([
   'PATH',
   'HOME',
@@ -58,7 +53,6 @@ const CHILD_VARIABLES: ReadonlySet<string> = new Set([
 ]);
 const CHILD_VARIABLE_PREFIXES = ['CUDA_', 'CUDNN_', 'NVIDIA_', 'MALLOC_'];
 
-/** Problems stay in the reader, for its requireValid. */
 export function readPoolSettings(
   whole: EnvReader,
   { env, modelSettings, cwd }: { env: Environment; modelSettings: ModelSettings; cwd: string },
@@ -132,7 +126,7 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
   };
 }
 
-/** Releases up to 0.2.0 ran models with these. The words say what to set. */
+/** Providers of releases up to 0.2.0, and what to set instead. */
 const GONE_PROVIDERS: ReadonlyMap<string, string> = new Map([
   ['tensorrt', 'cuda'],
   ['webgpu', 'cpu, or cuda for an NVIDIA GPU'],
@@ -163,7 +157,7 @@ export function readCpuRuntime(whole: EnvReader): CpuRuntimeChoice {
   });
 }
 
-/** A folder in the models' directory survives an installation of packages. */
+/** A folder in the model folder survives an installation of packages. */
 export function readProviderDir(reader: EnvReader, { modelDir }: ModelSettings, cwd: string) {
   const inModelDir = path.join(modelDir, 'providers');
   const providerDir = reader.string('MATTING_PROVIDER_DIR', {
