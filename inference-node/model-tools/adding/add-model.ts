@@ -1,7 +1,4 @@
-/**
- * `models add`: what a name, an address or a file stands for is brought, measured and described; the
- * manifest is written last.
- */
+/** The manifest is written last, so that an aborted `models add` leaves no model. */
 import { createHash } from 'node:crypto';
 import { stat } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
@@ -29,7 +26,7 @@ interface AddOptions {
   readonly name?: string | undefined;
   readonly sha256?: string | undefined;
   readonly facts: Facts;
-  /** A person's manifest states them; else a draft of one is written for facts that are open. */
+  /** A person's manifest states the facts. Otherwise a draft is written for open facts. */
   readonly hasManifest?: boolean;
   readonly licence: StatedLicence & { readonly whole?: ModelManifest['licence'] | undefined };
   readonly memoryMaxBytes?: number | undefined;
@@ -44,7 +41,6 @@ export interface AddContext {
   readonly catalogue: readonly CatalogueModel[];
   readonly signal: AbortSignal;
   readonly probe: (file: string, facts: Facts, limits: ProbeLimits) => Promise<Probe>;
-  /** Prepares the model for this machine, so that a node has it at once. */
   readonly prepare: (manifest: ModelManifest) => Promise<PreparedModel>;
   readonly say: (line: string) => void;
   readonly onProgress: FilesContext['onProgress'];
@@ -57,7 +53,7 @@ export interface AddedModel {
   readonly cutout: string;
 }
 
-/** @throws ModelError; OpenFacts; then nothing of it is left but a draft */
+/** @throws ModelError; OpenFacts. Then only a draft remains. */
 export async function addModel(
   target: string,
   options: AddOptions,
@@ -92,7 +88,7 @@ export async function addModel(
   await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
   const prepared = await context.prepare(placed.manifest);
   const isKept = probe.mended === true && prepared.sha256 === files[0].sha256;
-  // A graph that was not mended after all takes more than was measured.
+  // A graph that was not mended takes more than was measured.
   const { manifest, json } = isKept
     ? describeAdded({
         ...described,
@@ -109,7 +105,7 @@ function statedOf(row: CatalogueModel | undefined, { facts }: AddOptions): Facts
   return { ...(row && factsOfCatalogue(row)), ...facts };
 }
 
-/** What no graph says is missing before anything is fetched. @throws OpenFacts */
+/** @throws OpenFacts */
 function requireFacts(row: CatalogueModel, options: AddOptions): void {
   const facts = statedOf(row, options);
   const open = (['normalisation', 'activation'] as const).filter(fact => facts[fact] === undefined);
@@ -147,7 +143,6 @@ async function resolveTarget(
   throw new ModelError('settings', `${what}; see "models list --catalogue"`);
 }
 
-/** @throws ModelError where a request for the name would mean something else */
 async function requireName({ name }: Known, { modelDir, addedModelsDir }: ModelFolders) {
   if (name === undefined) {
     throw new ModelError('settings', 'the address has no name for the model; set one with --name');
@@ -163,7 +158,7 @@ async function requireName({ name }: Known, { modelDir, addedModelsDir }: ModelF
   return name;
 }
 
-/** The same file may be added again, to be described otherwise. */
+/** The same file may be added again with another description. */
 async function requireNew(
   name: string,
   [graph]: readonly WeightsFile[],

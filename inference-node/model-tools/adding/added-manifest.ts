@@ -1,5 +1,3 @@
-/** The manifest of an added model, of what is stated and what was measured. Pure. */
-
 import {
   type ModelManifest,
   type ModelSource,
@@ -14,9 +12,8 @@ type UseTerms = Licence['weights'];
 type CommercialUse = UseTerms['commercialUse'];
 
 export interface StatedLicence {
-  /** An SPDX expression. */
   readonly weights?: string | undefined;
-  /** Begins with yes or no where that is known. */
+  /** Begins with yes or no if that is known. */
   readonly data?: string | undefined;
 }
 
@@ -32,7 +29,6 @@ export interface Described {
   readonly probe: Probe;
 }
 
-/** Gives the manifest and the text of its file. @throws ModelError `manifest` */
 export function describeAdded(described: Described): { manifest: ModelManifest; json: string } {
   const { name, version, source, files, row, licence, facts, probe } = described;
   const { graph, peakBytes, loadedBytes, seconds, provider } = probe;
@@ -65,7 +61,6 @@ function sizesOf({ graph, shortestSide = 1 }: Probe, { multipleOf = 1 }: Facts) 
   return { default: side, listed: [side], multipleOf, min, max };
 }
 
-/** Licences that let anybody sell with what they cover. */
 const PERMISSIVE: ReadonlySet<string> = new Set([
   '0BSD',
   'Apache-2.0',
@@ -79,7 +74,7 @@ const PERMISSIVE: ReadonlySet<string> = new Set([
   'Unlicense',
 ]);
 
-/** Options beat `whole`, a manifest's or the catalogue's; terms that nobody states are unclear. */
+/** Options beat `whole`, a manifest's or the catalogue's. Terms that nobody states are unclear. */
 export function licenceOf(
   { weights, data }: StatedLicence,
   whole: Licence | undefined,

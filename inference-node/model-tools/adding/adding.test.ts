@@ -1,4 +1,3 @@
-/** Tests what addresses and files tell, what is stated of them, and what is left of an early end. */
 import { spawn } from 'node:child_process';
 import { mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -108,7 +107,7 @@ const NO_MATTE = { probe: () => Promise.reject(new ModelError('prepare', 'no mat
 
 const foldersOf = ({ folder }: Fixture) => addingIn(folder).folders;
 
-/** Every file below, but for records of checks. */
+/** Without records of checks. */
 async function filesIn(folder: string): Promise<readonly string[]> {
   const found = await readdir(folder, { recursive: true, withFileTypes: true }).catch(() => []);
   const files = found.filter(entry => !entry.isDirectory() && !/checked\.json$/.test(entry.name));
@@ -275,7 +274,7 @@ test('a location is found wherever its entry has it', async t => {
   t.regex(error?.message ?? '', /"\.\.\/secret", which is no file of its own folder/);
 });
 
-/** A graph with one tensor, in another file: ModelProto.graph.initializer.external_data. */
+/** One tensor in another file: ModelProto.graph.initializer.external_data. */
 function externalGraph(location: string, order?: 'value first'): Buffer {
   const field = (number: number, bytes: Buffer) =>
     Buffer.concat([Buffer.from([(number << 3) | 2, bytes.length]), bytes]);
@@ -337,7 +336,7 @@ test('a draft has what the graph says, and completed it states the rest', async 
   for (const line of [...graph.inputs, ...graph.outputs])
     t.regex(draft.about.join(), RegExp(line.slice(0, 8)));
   t.deepEqual(await filesIn(folder), [file]);
-  // The next one is kept from a file that somebody has changed.
+  // Keeps the next one from the changed file.
   await writeFile(
     join(folder, file),
     JSON.stringify({ ...draft, normalisation: BYTES, output: 'b' }),

@@ -1,11 +1,9 @@
-/** Reads from an address whether it moves, and the name of its model. */
 import { FILE_NAME_FORM } from '@matting/serving/models/manifest.ts';
 import type { AddressClient } from '../weights/address.ts';
 
 /** huggingface.co, its mirrors and modelscope.cn: <owner>/<repository>/resolve/<revision>/<path>. */
 const RESOLVED = /^((?:\/[^/]+)+\/resolve\/)([^/]+)(\/.+)$/;
 const COMMIT = /^[0-9a-f]{40}$/;
-/** Addresses of GitHub that move: a branch's file, and the latest release. */
 const MOVING = [
   /^https:\/\/raw\.githubusercontent\.com\/[^/]+\/[^/]+\/(?![0-9a-f]{40}\/)/,
   /^https:\/\/github\.com\/[^/]+\/[^/]+\/(raw|blob)\/(?![0-9a-f]{40}\/)/,
@@ -15,13 +13,13 @@ const MOVING = [
 interface PinnedAddress {
   readonly url: string;
   readonly revision?: string;
-  /** The file may be another one tomorrow, under the same address. */
+  /** The same address may give another file tomorrow. */
   readonly moves: boolean;
 }
 
 /**
- * Finds the commit that a branch or tag of the Hub stands for now. The answer to a HEAD has it in
- * X-Repo-Commit, and so has a redirect to the Hub's storage or to a renamed repository.
+ * Finds the commit of a branch or tag of the Hub, in X-Repo-Commit of the answer to a HEAD, or of
+ * its redirect to the Hub's storage or a renamed repository.
  * @throws ModelError; InterruptedError
  */
 export async function pinAddress(
@@ -41,18 +39,17 @@ export async function pinAddress(
   return { url: url.href, revision: commit, moves: false };
 }
 
-/** The file's own name where it may be one in the cache. */
+/** The file's own name if the cache accepts it. */
 export function fileNameOf(path: string): string {
   const name = decodeName(path.split('/').at(-1) ?? '');
   return FILE_NAME_FORM.test(name) && name.endsWith('.onnx') ? name : 'model.onnx';
 }
 
-/** Hosts of models call every file so. */
+/** Common file names on model hosts, which do not name a model. */
 const SAYS_NOTHING =
   /^(model|onnx|network|weights)([_-]?(fp16|fp32|uint8|int8|quantized|q4f?16?))?$/;
 const NAME_MAX = 64;
 
-/** A model's name, of its file's; of its repository's where that says nothing. */
 export function nameOf(path: string): string | undefined {
   const parts = path.split('/').map(decodeName);
   const file = (parts.at(-1) ?? '').replace(/\.onnx$/i, '');

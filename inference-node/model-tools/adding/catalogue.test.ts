@@ -15,7 +15,6 @@ const catalogue = await loadCatalogue();
 const SUM = 'a'.repeat(64);
 
 const TERMS = { commercialUse: 'unclear', reason: 'Nobody says.', source: 'https://a.example/' };
-/** Leaves open whatever a row may. */
 const LEAST = {
   name: 'cutter',
   title: 'Cutter',
@@ -32,7 +31,7 @@ const LEAST = {
 };
 const [FILE] = LEAST.files;
 
-/** Values that a field does not take; undefined: it is missing. */
+/** Undefined: the field is missing. */
 const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   name: [undefined, '../cutter', 'Cutter'],
   title: ['two\nlines'],
@@ -101,7 +100,7 @@ test('a size that a row states is a multiple of what the graph takes', t => {
   }
 });
 
-/** The publishers of these files disagree. docs/models.md says so, and what the options are. */
+/** The publishers of these files disagree, see docs/models.md. */
 const OPEN = { 'vitmatte-small': ['normalisation'], 'vitmatte-base': ['normalisation'] };
 
 test('every row states what adding needs, but for a few that need options', t => {

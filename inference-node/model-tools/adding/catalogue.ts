@@ -1,6 +1,6 @@
 /**
- * The models that an operator adds by name: models/catalogue.json. A row states what its sources
- * prove about a file that others publish, and leaves out the rest: `models add` needs that as options.
+ * Models that an operator adds by name: models/catalogue.json. A row states only what its sources
+ * prove about a published file; `models add` needs the rest as options.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -28,20 +28,18 @@ import {
 import type { Facts } from '../probing/probe.ts';
 
 interface CatalogueFile {
-  /** The name in the cache; of external data, the name by which the graph reads it. */
+  /** Name in the cache. For external data the name by which the graph reads it. */
   readonly name: string;
-  /** Names a release or a commit, or moves, as `/resolve/main/`; adding pins it. */
+  /** Names a release or commit, or moves, as `/resolve/main/`; adding pins it. */
   readonly url: string;
-  /** The same bytes at other addresses, tried in turn. */
   readonly mirrors?: readonly string[];
   readonly bytes?: number;
-  /** Absent: nobody proves it. It is pinned on first use: the manifest takes the fetched file's. */
+  /** Absent: nobody proves it. It is pinned on first use. */
   readonly sha256?: string;
 }
 
-/** The size is in pixels. */
 interface CatalogueSize extends Size {
-  /** The graph takes every side that is a multiple of it. Absent: it takes no other size. */
+  /** Any multiple fits the graph. Absent: no other size does. */
   readonly multipleOf?: number;
 }
 
@@ -52,11 +50,10 @@ export interface CatalogueModel {
   readonly name: string;
   readonly title: string;
   readonly role: (typeof ROLES)[number];
-  /** One line. */
   readonly goodFor: string;
   /** The graph, then its external data. */
   readonly files: readonly CatalogueFile[];
-  /** The matte. Absent: the first output that can be one. */
+  /** Absent: the first output that can be a matte. */
   readonly outputName?: string;
   readonly size?: CatalogueSize;
   readonly fit?: Fit;
@@ -64,9 +61,7 @@ export interface CatalogueModel {
   readonly colourOrder?: 'rgb' | 'bgr';
   readonly activation?: Activation;
   readonly licence: ModelManifest['licence'];
-  /** Whether we have run the file. */
   readonly verified: boolean;
-  /** Memory and time, and who measured them. One line. */
   readonly measuredBy?: string;
 }
 
@@ -102,7 +97,6 @@ const SCHEMA = list(
   ),
 );
 
-/** @throws ModelError `manifest`, with file and field */
 export async function loadCatalogue(
   file = join(MANIFEST_DIRECTORY, 'catalogue.json'),
 ): Promise<readonly CatalogueModel[]> {
@@ -120,7 +114,6 @@ export function findByName(
   return catalogue.find(model => model.name === name);
 }
 
-/** @param sha256 of the graph's file */
 export function findBySum(
   catalogue: readonly CatalogueModel[],
   sha256: string,

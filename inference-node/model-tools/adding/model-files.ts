@@ -1,7 +1,3 @@
-/**
- * The files of a model that is to be added, in a workshop: of an address, of mirrors, or an
- * operator's own, with their external data.
- */
 import { constants, copyFile, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { hashFile, WholeFile } from '@matting/serving/models/cache-files.ts';
@@ -48,10 +44,10 @@ interface BroughtFiles {
   readonly files: readonly [WeightsFile, ...WeightsFile[]];
 }
 
-/** A large graph has its weights in one file beside it; one of each tensor is no way to publish. */
+/** A large graph has its weights in one file next to it. Nobody publishes one for each tensor. */
 const DATA_FILES_MAX = 8;
 
-/** @throws ModelError, which says what the file is where it is no graph */
+/** @throws ModelError, which says what the file is if it is not a graph */
 export async function bringFiles(
   place: Place,
   wanted: WantedGraph,
@@ -92,7 +88,7 @@ export async function bringFiles(
   return { source, files: [graph, ...data] };
 }
 
-/** The operator's stays as it is, and where it is. */
+/** Copies, so that the operator's file stays as it is. */
 async function bringOwn(
   path: string,
   name: string,
@@ -139,7 +135,6 @@ async function bring(
   return { name, bytes: got.bytes, sha256: got.sha256 };
 }
 
-/** Names of external data, each a file of the graph's own folder. */
 async function dataFilesOf(path: string, graph: string, signal: AbortSignal) {
   const refuse = (why: string, cause?: unknown) =>
     new ModelError('prepare', printable(`${graph}: ${why}`), cause);

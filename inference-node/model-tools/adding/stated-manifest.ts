@@ -1,4 +1,3 @@
-/** The manifest that a person writes for a file that the catalogue does not know, and its draft. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -14,9 +13,8 @@ import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import { INPUT_SIDE_MAX, MODEL_NAME } from '@matting/serving/models/prepared-model.ts';
 import type { Facts, OpenFact, OpenFacts } from '../probing/probe.ts';
 
-/** A field that is null counts as missing. */
 interface StatedManifest extends Omit<Facts, 'firstOutput'> {
-  /** Lines for people. Nothing reads them. */
+  /** For people; not read. */
   readonly about?: readonly string[];
   readonly name?: string;
   readonly licence?: ModelManifest['licence'];
@@ -36,7 +34,6 @@ const FIELDS: Parameters<typeof fields<StatedManifest>>[0] = {
 };
 const SCHEMA = fields(FIELDS, Object.keys(FIELDS) as (keyof StatedManifest)[]);
 
-/** @throws ModelError `disk`, `manifest` with file and field */
 export async function readStatedManifest(path: string) {
   const json = await readFile(path, 'utf8').catch(error => {
     throw diskError(error, 'read', path);
@@ -58,8 +55,8 @@ const FORMS: Readonly<Record<OpenFact, string>> = {
 };
 
 /**
- * Writes what the graph says, and null for each open fact, over no file that is there.
- * @returns words for a person
+ * Writes what the graph says, and null for each open fact. Replaces no file.
+ * @returns a message for a person
  */
 export async function writeDraft(
   folder: string,
@@ -67,7 +64,7 @@ export async function writeDraft(
   { open, graph }: OpenFacts,
 ): Promise<string> {
   const { inputs = [], outputs = [], facts: { firstOutput: _, ...facts } = {} } = graph ?? {};
-  // Nobody needs to know it, and who knows it gains other sizes.
+  // Optional, but stating it allows other sizes.
   const nulls = open.includes('size') ? [...open, 'multipleOf' as const] : open;
   const asked = [...new Set(nulls)];
   const draft: Record<keyof StatedManifest, unknown> = {

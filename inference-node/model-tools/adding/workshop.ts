@@ -1,9 +1,7 @@
 /**
- * A workshop is where a model's files are put together before they become part of the cache. An end
- * at any instant leaves a workshop that nobody uses, which a later `models add` takes away.
- *
- *     <model folder>/.adding-<host>-<pid>-<random>/<files>        until they are known to be a model
- *                                                  .placing.json  whose they become, before they do
+ * A folder `.adding-<host>-<pid>-<random>` in the model folder, in which a model's files are put
+ * together before they join the cache. A crash leaves a folder that nobody uses, which a later
+ * `models add` removes. `.placing.json` names the model before its files move.
  */
 import { randomBytes } from 'node:crypto';
 import { constants, copyFile, link, mkdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
@@ -42,11 +40,10 @@ interface Placing {
   readonly version: string;
 }
 
-/** The files that it names are removed. No model's file has its name: none begins with a dot. */
 const PLACING_FILE = '.placing.json';
 const HOST = hostLabel(64);
 const WORKSHOP = /^\.adding-(.*)-(\d+)-[0-9a-f]{12}$/;
-/** A person may take their time to answer; a fetch is given up long before. */
+/** A person may take time to answer; a fetch is given up long before. */
 const IDLE_MAX_MS = 30 * 60 * 1000;
 
 export class Workshop {
@@ -79,7 +76,7 @@ export class Workshop {
     return join(this.directory, file);
   }
 
-  /** The files under their place in the cache; where the same bytes are there already, those. */
+  /** Moves the files to the cache, but keeps equal bytes that are there already. */
   async place(manifest: ModelManifest): Promise<void> {
     const { name, version } = manifest;
     const { modelDir } = this.#folders;
@@ -91,13 +88,13 @@ export class Workshop {
       const stored = await findStored(file.sha256, this.#folders);
       if (stored !== path) await linkOrCopy(stored ?? this.path(file.name), path);
       await recordChecked(path, file);
-      // Another name for the same bytes is a change of them to the record.
+      // A new link changes the file's ctime, and so its record.
       if (stored !== undefined) await recordChecked(stored, file);
     }
   }
 }
 
-/** Removes those of dead processes; those of other machines go by their age alone. */
+/** Removes those of dead processes, and of other machines by their age alone. */
 export async function removeStaleWorkshops(folders: ModelFolders): Promise<void> {
   const { modelDir } = folders;
   const names = (await listDirectory(modelDir)).filter(name => WORKSHOP.test(name));
@@ -123,7 +120,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Files that it had placed go too, unless the manifest is there: it comes last. */
+/** Files that it had placed go too, unless the manifest, which comes last, is there. */
 async function clear(directory: string, folders: ModelFolders): Promise<void> {
   const { modelDir, addedModelsDir } = folders;
   const placing = await readPlacing(directory);
@@ -149,7 +146,7 @@ async function versionOf(name: string, addedModelsDir: string): Promise<string |
   return names.includes(name) ? (await loadManifest(name, addedModelsDir)).version : undefined;
 }
 
-/** The manifest first: without it there is no model, whatever is left. */
+/** The manifest first: without it there is no model. */
 export async function removeAdded(manifest: ModelManifest, folders: ModelFolders): Promise<void> {
   const directory = join(folders.addedModelsDir, manifest.name);
   await remove(join(directory, MANIFEST_FILE));
@@ -172,7 +169,6 @@ async function remove(path: string): Promise<void> {
   }
 }
 
-/** A checked file of the cache with these bytes, of any model, shipped or added. */
 export async function findStored(
   sha256: string,
   { modelDir: cacheDir, addedModelsDir }: ModelFolders,
@@ -188,7 +184,7 @@ export async function findStored(
   return undefined;
 }
 
-/** Codes of file systems without links, or of a link to another file system. */
+/** If the file system has no links, or the link leads to another one. */
 const NO_LINK: ReadonlySet<unknown> = new Set(['EXDEV', 'EPERM', 'ENOTSUP', 'EMLINK', 'ENOSYS']);
 
 export async function linkOrCopy(from: string, to: string): Promise<void> {

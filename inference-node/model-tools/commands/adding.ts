@@ -1,4 +1,3 @@
-/** `models add` and `remove`, as they are typed, and what they say. */
 import { join, resolve } from 'node:path';
 import type { Writable } from 'node:stream';
 import { createAnswering } from '@matting/serving/engine/choice/run-once.ts';
@@ -61,7 +60,6 @@ export function addAddingCommands(models: Command, { config, signal }: CommandCo
     });
 }
 
-/** @throws ModelError; UsageError where a fact is missing; the signal's reason */
 export async function modelsAdd(
   what: string,
   options: ModelsAddOptions,
@@ -69,7 +67,7 @@ export async function modelsAdd(
   terminal: Terminal,
   signal: AbortSignal,
 ): Promise<void> {
-  // The code that fetches and measures takes a while to load; other commands need none of it.
+  // Loads slowly, and other commands do not need it.
   const { addModel } = await import('../adding/add-model.ts');
   const { probeGraph } = await import('../probing/probe-graph.ts');
   const view = createProgressView(terminal.err);
@@ -143,7 +141,7 @@ async function prepareHere(
 ) {
   const { modelDir: cacheDir, weightsDir } = config.settings;
   const { cpuRuntime: wanted, providerDir } = config;
-  // Uses an installed OpenVINO only: `models fetch` installs it, as part of each start.
+  // Does not install OpenVINO: `models fetch` does, at each start.
   const found = await findOpenvino(providerDir, wanted);
   const openvino = typeof found === 'string' ? undefined : found;
   return await prepareModel({
@@ -154,7 +152,7 @@ async function prepareHere(
 }
 
 const GIGABYTE = 1e9;
-/** A node without its engines: its main process and three idle picture workers. */
+/** A node without engines: its main process and three idle picture workers. */
 const NODE_BYTES = 220e6;
 
 const shorten = (value: number) => value.toPrecision(3);
@@ -190,7 +188,6 @@ function describeAdded({ manifest, range, prepared, cutout }: AddedModel, config
   ];
 }
 
-/** @throws ModelError `settings` where it was not added */
 export async function modelsRemove(name: string, config: CliConfig, out: Writable): Promise<void> {
   const { settings } = config;
   const added = await listManifests(settings.addedModelsDir);

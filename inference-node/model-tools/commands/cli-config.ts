@@ -4,11 +4,10 @@ import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { readToolSettings, type ToolSettings } from '@matting/serving/settings.ts';
 
 export interface CliConfig extends ToolSettings {
-  /** MATTING_MODELS_OFFERED: plans and models, of the catalogue too. Looked up when fetched. */
+  /** MATTING_MODELS_OFFERED: plans and models, also of the catalogue. Checked when fetched. */
   readonly offered: readonly string[];
-  /** Absent: models/catalogue.json. */
   readonly catalogueFile?: string;
-  /** npm's configuration reads it: variables name registries, proxies and logins too. */
+  /** npm's settings too: registries, proxies and logins. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
 }
@@ -24,12 +23,10 @@ export function readCliConfig(
   return { ...shared, offered, env, cwd };
 }
 
-/** An option is missing, or is none that can be used; what it is, in one line. */
 export class UsageError extends Error {}
 
 export interface CommandContext {
   config(): CliConfig;
   readonly signal: AbortSignal;
-  /** Records that something the command examined is bad, and that it was reported. */
   failed(): void;
 }

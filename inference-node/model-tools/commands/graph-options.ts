@@ -1,4 +1,3 @@
-/** Options of `models add` that say what a graph takes and gives. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { ACTIVATIONS, FITS, INPUT_SIDE_MAX } from '@matting/serving/models/prepared-model.ts';
 import { type Command, InvalidArgumentError, Option } from 'commander';
@@ -30,7 +29,6 @@ export function addGraphOptions(command: Command): Command {
     );
 }
 
-/** @throws UsageError where one of two options that belong together is missing */
 export function factsOfOptions(options: GraphOptions): Facts {
   const { mean, std, size, fit, activation, output } = options;
   if ((mean === undefined) !== (std === undefined)) {

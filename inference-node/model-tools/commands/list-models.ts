@@ -1,4 +1,3 @@
-/** `models list` and `show`: what is there, under which terms, and what a catalogue adds by name. */
 import type { Writable } from 'node:stream';
 import {
   listManifests,
@@ -63,7 +62,6 @@ async function listCatalogue(options: { readonly json?: boolean }, out: Writable
   }
 }
 
-/** @throws ModelError `settings` where neither has it */
 export async function modelsShow(name: string, config: CliConfig, out: Writable): Promise<void> {
   const { addedModelsDir } = config.settings;
   const names = await listManifests(undefined, addedModelsDir);
@@ -83,9 +81,9 @@ async function describe(manifest: ModelManifest, settings: CliConfig['settings']
     licence: spdx,
     trainingData: trainingData.reason,
     terms: { weights, trainingData },
-    /** Takes a trimap: it has the role refine in plans, and is no model by itself. */
+    /** It has the role refine in plans, and is not a model by itself. */
     refines: manifest.graph.trimap === true,
-    /** Bytes while it runs; null where it was not measured. */
+    /** Null: not measured. */
     peakBytes: manifest.measured?.peakBytes ?? null,
     admitted: refusalsOf(manifest, commercialUse).length === 0,
     fetched: await fetchedState(manifest, { cacheDir, weightsDir }),
@@ -96,7 +94,7 @@ async function describe(manifest: ModelManifest, settings: CliConfig['settings']
       precision: sidecar.precision,
       provider: sidecar.provider,
       instructionSet: sidecar.instructionSet,
-      /** False: of another release of the product; it is not loaded. */
+      /** False: from another release, so it is not loaded. */
       current: sidecar.revision === PREPARER_REVISION,
     })),
   };

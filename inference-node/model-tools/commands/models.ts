@@ -1,5 +1,3 @@
-/** `models fetch`, as it is typed and what it does, and what the other commands are. */
-
 import type { Writable } from 'node:stream';
 import { ConfigError } from '@matting/program/config-error.ts';
 import { findGpus } from '@matting/serving/engine/choice/host-gpus.ts';
@@ -95,8 +93,8 @@ interface Streams {
 type FetchedModel = Awaited<ReturnType<typeof fetchOne>>;
 
 /**
- * Without names the configured plan or model, and all that is offered.
- * @throws ModelError; ConfigError; the signal's reason.
+ * Without names: the configured plan or model, and all that is offered.
+ * @throws ModelError; ConfigError; the signal's reason
  */
 export async function modelsFetch(
   names: readonly string[],
@@ -106,7 +104,7 @@ export async function modelsFetch(
   signal: AbortSignal,
 ): Promise<void> {
   const view = options.progressJson ? jsonView(out) : createProgressView(err);
-  // All manifests first: a misspelt name is not found out after a download of minutes.
+  // All manifests first: a misspelt name must not fail after a long download.
   const { addedModelsDir } = config.settings;
   const plan = await outlineOf(config.settings);
   if (names.length === 0) {
@@ -144,7 +142,7 @@ export async function modelsFetch(
   if (options.json) out.write(`${JSON.stringify({ models }, null, 2)}\n`);
 }
 
-/** A model named on the command line gets its own default, unless it is the plan's too. */
+/** A model named on the command line gets its own default, unless the plan has it too. */
 async function named(names: readonly string[], plan: PlanOutline, addedModelsDir: string) {
   const refuse = (name: string, known: string) => {
     return new ModelError('settings', `no plan or model ${name}; use one of ${known}`);
@@ -152,7 +150,6 @@ async function named(names: readonly string[], plan: PlanOutline, addedModelsDir
   return eachOnce(await entriesOf(names, { own: plan.entries, addedModelsDir }, refuse));
 }
 
-/** Lists what the node serves, and what requests may name. */
 async function served(plan: PlanOutline, { offered, settings }: CliConfig) {
   const { addedModelsDir } = settings;
   const refuse = (name: string, known: string) => {
@@ -165,8 +162,8 @@ async function served(plan: PlanOutline, { offered, settings }: CliConfig) {
 }
 
 /**
- * Adds the catalogue's models that are served or offered; checks names and terms before it
- * fetches anything. What another machine adds to the same folders meanwhile becomes the same model.
+ * Checks names and terms before it fetches anything. Another machine that adds to the same folders
+ * makes the same model.
  */
 async function addMissing(
   plan: PlanOutline,
@@ -200,7 +197,6 @@ async function addMissing(
   }
 }
 
-/** @param own entries of models that are not to have their default */
 async function entriesOf(
   names: readonly string[],
   { own, addedModelsDir }: { own: readonly PlanEntry[]; addedModelsDir: string },
@@ -268,7 +264,7 @@ async function fetchOne(
   return { ...model, prepared };
 }
 
-/** Installs OpenVINO where it is missing; without it, by `auto`, ONNX Runtime runs the models. */
+/** Installs OpenVINO if it is missing. With `auto`, ONNX Runtime runs the models without it. */
 async function openRuntime(
   config: CliConfig,
   view: ProgressView,
@@ -289,7 +285,7 @@ async function openRuntime(
     try {
       await installOpenvino({ providerDir, env, signal, onProgress });
     } catch (error) {
-      // Without a way out, or in an image whose folder of providers is only read, the rest goes on.
+      // A network without a way out, or a read-only folder of an image, is no reason to stop.
       const isExpected = error instanceof ProviderError || error instanceof ModelError;
       if (wanted === 'openvino' || !isExpected) throw error;
       err.write(`matting: OpenVINO is not used: ${error.message}\n`);
@@ -301,7 +297,7 @@ async function openRuntime(
   return { wanted, openvino: typeof found === 'string' ? undefined : found, comparing: signal };
 }
 
-/** The provider that a start would choose here; undefined: the CPU. */
+/** As a start would choose it here. Undefined: the CPU. */
 async function gpuProvider({ executionProvider, providerDir, childEnv }: CliConfig) {
   if (executionProvider === 'cpu') return undefined;
   if (executionProvider !== 'auto') return executionProvider;

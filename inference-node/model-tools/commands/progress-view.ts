@@ -1,4 +1,3 @@
-/** Shows a person, a log or a program how far fetching and preparing a model is. */
 import type { Writable } from 'node:stream';
 import type { PrepareProgress } from '@matting/serving/prepared/load-prepared.ts';
 import cliProgress from 'cli-progress';
@@ -16,7 +15,6 @@ export function createProgressView(out: Writable & { readonly isTTY?: boolean })
 
 const FRAMES_PER_SECOND = 10;
 
-/** For a person at a terminal. */
 function barView(out: Writable): ProgressView {
   let bar: cliProgress.SingleBar | undefined;
   const stop = () => {
@@ -41,7 +39,7 @@ function startBar(out: Writable, model: string, totalBytes: number): cliProgress
   const bar = new cliProgress.SingleBar(
     {
       format: `fetching ${model} {bar} ${figures}`,
-      // The types ask for a stream of their own; any writable one does.
+      // The types want a stream of their own, but any writable one works.
       stream: out as NodeJS.WritableStream,
       fps: FRAMES_PER_SECOND,
       hideCursor: true,
@@ -53,16 +51,14 @@ function startBar(out: Writable, model: string, totalBytes: number): cliProgress
   return bar;
 }
 
-/** Without a terminal a line is written at each of these steps. */
 const PLAIN_STEP_PERCENT = 25;
 
-/** Lines for a log. */
 function plainView(out: Writable): ProgressView {
   let nextPercent = 0;
   return {
     fetching: (model, { receivedBytes, totalBytes }) => {
       const percent = totalBytes ? Math.floor((receivedBytes / totalBytes) * 100) : 0;
-      // The count starts again if a broken connection is tried again.
+      // The count restarts after a broken connection.
       if (percent < nextPercent - PLAIN_STEP_PERCENT) nextPercent = 0;
       if (percent < nextPercent) return;
       nextPercent = percent - (percent % PLAIN_STEP_PERCENT) + PLAIN_STEP_PERCENT;
@@ -76,10 +72,10 @@ function plainView(out: Writable): ProgressView {
   };
 }
 
-/** A program draws its own bar: this is often enough to be smooth, and rare enough to read. */
+/** Smooth enough for a program's own bar, and few enough lines to read. */
 const JSON_INTERVAL_MS = 100;
 
-/** One JSON object a line: `{"event": "fetch" | "prepare", "model", …}` and the progress. */
+/** A JSON object a line: `{"event": "fetch" | "prepare", "model", …}` and the progress. */
 export function jsonView(out: Writable): ProgressView {
   let lastMs = Number.NEGATIVE_INFINITY;
   const isDue = (isLast: boolean) => {

@@ -1,5 +1,3 @@
-/** `providers install`, `list` and `check`: parts of runtimes that npm does not bring. */
-
 import type { Writable } from 'node:stream';
 import { findGpus, type GpuListing } from '@matting/serving/engine/choice/host-gpus.ts';
 import {
@@ -61,7 +59,6 @@ interface ProvidersCheckOptions extends ProvidersListOptions {
   readonly run: boolean;
 }
 
-/** @throws ProviderError, ModelError `disk`, the signal's reason. */
 async function providersInstall(
   name: string,
   options: ProvidersInstallOptions,
@@ -103,7 +100,7 @@ async function providersList(options: ProvidersListOptions, config: CliConfig, o
   out.write(`cuda      ${stateLine(found.installed)}\n`);
 }
 
-/** Returns true where CUDA runs here; with --no-run where its files are whole. */
+/** True if CUDA runs here; with --no-run if its files are whole. */
 async function providersCheck(options: ProvidersCheckOptions, config: CliConfig, out: Writable) {
   const { found, tryCuda } = await report(config, true);
   const { installed, gpus } = found;

@@ -1,4 +1,3 @@
-/** Says which runtime was chosen for a model, and why not the other. */
 import { type PreparedModel, runtimeOf } from '@matting/serving/models/prepared-model.ts';
 
 const RUNTIME_NAMES = { onnxruntime: 'ONNX Runtime', openvino: 'OpenVINO' } as const;

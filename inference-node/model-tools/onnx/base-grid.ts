@@ -1,4 +1,3 @@
-/** The base grid of a deformable convolution: where its taps are before they are moved. */
 import { ElementType, type Tensor } from '@matting/serving/onnx/graph.ts';
 import { isWhole } from './graph-view.ts';
 import { equal, need } from './not-deformable.ts';
@@ -11,7 +10,7 @@ interface Grid {
   readonly border: readonly [number, number, number, number];
 }
 
-/** Strides, dilations and pads of the convolution whose taps `base` has, every number of it. */
+/** Strides, dilations and pads of the convolution with the taps of `base`. Checks every number. */
 export function requireGrid({ base, shape, kernel, border }: Grid, inner: readonly number[]) {
   const [, , , K, h, w] = shape;
   const wanted = [1, 1, K, 2, h, w];

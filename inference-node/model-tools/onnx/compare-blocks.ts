@@ -1,6 +1,6 @@
 /**
- * A graph that says of each mended block how far it is from its stock form on the values that a
- * picture gives there. The stock form of a large block takes gigabytes: it runs in strips of rows.
+ * Makes a graph that measures how far each mended block is from its stock form, on a picture's
+ * values. A large block's stock form takes gigabytes, so it runs in strips of rows.
  */
 import {
   ElementType,
@@ -18,21 +18,20 @@ import type { Mended } from './mend.ts';
 import { removeUnused } from './rewrites.ts';
 
 /**
- * float32 [1, strips of all blocks]: the root mean square of a strip's difference by that of its
- * block, in units of the largest that is allowed.
+ * float32 [1, strips of all blocks]: root mean square of a strip's difference, divided by that of
+ * its block, in units of the largest allowed.
  */
 export const DIFFERENCES_OUTPUT = 'matting.differences';
 
-/** BiRefNet lite at 1024 differs by 1.3e-6 at most; without offsets by 1. */
+/** BiRefNet lite at 1024 differs by at most 1.3e-6; without offsets by 1. */
 const DIFFERENCE_MAX = 1e-4;
 
-/** A strip's samples at one corner; about ten of the kind are in memory at once. */
+/** A strip's samples at one corner. About ten such arrays are in memory at once. */
 const STRIP_BYTES_MAX = 16 * 1024 ** 2;
 const FLOAT_BYTES = 4;
-/** Keeps a block that answers 0 everywhere from a division by 0. */
+/** Avoids a division by 0 if a block answers 0 everywhere. */
 const NORM_MIN = 1e-30;
 
-/** @param stock the graph that was mended */
 export function compareBlocks(stock: Graph, { graph, blocks }: Mended): Graph {
   const building: Building = {
     makers: makersOf(stock.nodes),
@@ -114,7 +113,7 @@ function compareBlock(building: Building, block: DeformableBlock, index: number)
   return differences;
 }
 
-/** The root of the sum of squares, [1]: it is no number where any of them is none. */
+/** Root of the sum of squares, [1]. NaN if any value is. */
 function norm({ nodes, initialisers }: Building, name: string, output: string): string {
   initialisers.set('matting.one-number', int64Tensor([1], [1]));
   initialisers.set('matting.norm-min', float32Tensor([NORM_MIN], [1]));
@@ -124,7 +123,7 @@ function norm({ nodes, initialisers }: Building, name: string, output: string): 
   return output;
 }
 
-/** The block's stock nodes: what positions and mask decide, by rows, and what they do not. */
+/** The block's stock nodes: those that depend on positions and mask, by rows, and the others. */
 function nodesBefore(makers: ReadonlyMap<string, GraphNode>, block: DeformableBlock) {
   const ends = new Set([block.picture, block.offset, block.mask]);
   const seen = new Set<GraphNode>();
@@ -133,7 +132,6 @@ function nodesBefore(makers: ReadonlyMap<string, GraphNode>, block: DeformableBl
     const node = ends.has(name) ? undefined : makers.get(name);
     if (node === undefined || seen.has(node)) return;
     seen.add(node);
-    // The recursion is as deep as the block's structure, whatever the file.
     node.inputs.forEach(visit);
     sorted.push(node);
   };

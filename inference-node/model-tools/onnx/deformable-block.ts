@@ -1,7 +1,7 @@
 /**
- * Recognises a deformable convolution (Zhu et al., "Deformable ConvNets v2", 2018) that the exporter
- * deform_conv2d_onnx_exporter 1.2.0 wrote as gathers: BiRefNet's published files have 20. By
- * structure alone, since names differ. Whatever differs in any number is not one.
+ * Recognises a deformable convolution (Zhu et al., "Deformable ConvNets v2", 2018) that
+ * deform_conv2d_onnx_exporter 1.2.0 wrote as gathers; BiRefNet's published files have 20. Names
+ * differ, so only the structure counts, and every number must fit.
  *
  *   p = base + offset, [b, g, K, 2, h, w], in pixels of the padded picture; f = floor(p)
  *   value of a corner: GatherND of the padded picture at f or f + 1, clipped to its border
@@ -27,12 +27,11 @@ import { equal, NotDeformable, need } from './not-deformable.ts';
 export interface DeformableBlock {
   readonly pictures: number;
   readonly groups: number;
-  /** Each of `groups` has so many. */
   readonly channels: number;
   readonly taps: number;
   readonly outHeight: number;
   readonly outWidth: number;
-  /** Names of values: the picture, offsets, p, mask, mask by taps. */
+  /** Names of values; `positions` is p. */
   readonly picture: string;
   readonly offset: string;
   readonly positions: string;
@@ -42,13 +41,12 @@ export interface DeformableBlock {
   readonly kernel: readonly [number, number];
   readonly strides: readonly [number, number];
   readonly dilations: readonly [number, number];
-  /** The pads leave out the border that the exporter adds to a convolution without any. */
+  /** Without the border that the exporter adds to every convolution. */
   readonly pads: readonly [number, number];
-  /** Targets of each Reshape between positions or mask and Conv, by its output, for other rows. */
+  /** Shapes of each Reshape between positions or mask and Conv, for another number of rows. */
   readonly reshaped: ReadonlyMap<string, (rows: number) => readonly number[]>;
 }
 
-/** Every deformable convolution; `refused`: Sums that are none, each with its cause. */
 export function findDeformableBlocks(graph: Graph, blocksMax: number) {
   const view = new GraphView(graph);
   const blocks: DeformableBlock[] = [];
@@ -67,7 +65,7 @@ export function findDeformableBlocks(graph: Graph, blocksMax: number) {
   return { blocks, refused };
 }
 
-/** Axes of positions: y, then x. */
+/** y, then x. */
 type Axis = 0 | 1;
 interface Coordinate {
   readonly axis: Axis;
@@ -82,7 +80,6 @@ class Matcher {
   readonly #reshaped = new Map<string, (rows: number) => readonly number[]>();
   /** [b, g, ch, K, h, w] */
   #shape: readonly [number, number, number, number, number, number] = [0, 0, 0, 0, 0, 0];
-  /** Outputs of the Floor, of which there must be one. */
   readonly #floors = new Set<string>();
   readonly #pictures = new Set<string>();
 
@@ -117,7 +114,6 @@ class Matcher {
     };
   }
 
-  /** @returns the clips' ends, the last pixel of the padded picture. */
   #corners(): readonly [number, number] {
     const terms = this.#sum.inputs;
     need(terms.length === 4, 'a Sum of four');
@@ -156,7 +152,6 @@ class Matcher {
     return { y, x };
   }
 
-  /** The first corner decides the shape; the others are compared with it. */
   #readShape(value: GraphNode): void {
     const [b = 0, g = 0, ch = 0, K = 0, h = 0, w = 0, ...rest] =
       this.#view.numbers(value.inputs[1]) ?? [];
@@ -165,7 +160,7 @@ class Matcher {
     if (this.#shape[0] === 0) this.#shape = shape;
   }
 
-  /** @param target the shape for h rows; another number of rows may have another */
+  /** @param target shape for a number of rows */
   #reshape(node: GraphNode, target: (rows: number) => readonly number[]): void {
     const wanted = target(this.#shape[4]);
     const found = this.#view.numbers(node.inputs[1]);
@@ -184,7 +179,7 @@ class Matcher {
     const [b, g, ch, K, , w] = this.#shape;
     const source = this.#transposed(value.inputs[0], [0, 1, 3, 2]);
     if (!view.isMadeBy(source, 'Reshape')) return view.maker(source, 'GatherND');
-    // The exporter's option for OpenVINO puts it in.
+    // From the exporter's option for OpenVINO.
     const patch = view.maker(source, 'Reshape');
     this.#reshape(patch, rows => [b, g, K * rows * w, ch]);
     return view.maker(patch.inputs[0], 'GatherND');
@@ -212,7 +207,7 @@ class Matcher {
     return { axis, step: isNext ? 1 : 0, end };
   }
 
-  /** Finds the value that this one is a slice of, and whether it is y or x. */
+  /** The value that this is a slice of, and whether it is y or x. */
   #part(name: string | undefined): { readonly axis: Axis; readonly whole: string } {
     const view = this.#view;
     const slice = view.maker(name, 'Slice');
@@ -248,7 +243,10 @@ class Matcher {
     return this.#view.isMadeBy(name, 'Sub') ? this.#view.maker(name, 'Sub').inputs[0] : undefined;
   }
 
-  /** Without zeros all round it, what is clipped would not be 0 as what lies beyond the picture. */
+  /**
+   * Requires zeros all round: otherwise clipped positions would not be 0 like those beyond the
+   * picture.
+   */
   #border(name: string | undefined) {
     const view = this.#view;
     const pad = view.maker(name, 'Pad');
@@ -276,7 +274,6 @@ class Matcher {
     return { base, offset: offset.inputs[0] ?? '' };
   }
 
-  /** Reads the nodes from the Sum to the Conv. */
   #convolution() {
     const view = this.#view;
     const [b, g, ch, K, h, w] = this.#shape;

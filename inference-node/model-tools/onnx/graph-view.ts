@@ -1,4 +1,3 @@
-/** Looks around in a graph for a pattern of nodes: who makes a value, who reads it, its numbers. */
 import {
   ElementType,
   elementCount,
@@ -56,7 +55,7 @@ export class GraphView {
   }
 }
 
-/** Whether the data has as many numbers as the dims say: a file may claim any. */
+/** A file may claim any dims for its data. */
 export function isWhole({ elementType, dims, data }: Tensor): boolean {
   const size = elementType === ElementType.int64 ? 8 : 4;
   return dims.every(dim => dim >= 0) && data.length === size * elementCount(dims);

@@ -1,7 +1,7 @@
 /**
- * Infers facts about values before a graph runs: element type, dims, and numbers of small integer
- * tensors. Covers operators of the U-2-Net family and shape arithmetic; all else is unknown. Shape
- * rules: https://github.com/onnx/onnx/blob/main/docs/Operators.md.
+ * Infers element types, dims, and numbers of small integer tensors before a graph runs. Covers
+ * operators of the U-2-Net family and shape arithmetic; anything else is unknown. Shape rules:
+ * https://github.com/onnx/onnx/blob/main/docs/Operators.md.
  */
 import {
   ElementType,
@@ -23,7 +23,7 @@ interface KnownValue {
 
 export type KnownValues = ReadonlyMap<string, KnownValue>;
 
-/** Numbers are followed through tensors up to this size; shapes and sizes have a handful. */
+/** Shapes and sizes have a handful of numbers; larger tensors are not followed. */
 const NUMBERS_MAX = 64;
 
 type Inputs = readonly (KnownValue | undefined)[];
@@ -81,7 +81,7 @@ const RULES: Readonly<Record<string, Rule>> = {
   Unsqueeze: inferReshaped(1),
 };
 
-/** Conv and pools over [N, C, H, W]. `weightsKernel`: where the node does not give kernel_shape. */
+/** Conv and pools over [N, C, H, W]. `weightsKernel` replaces a missing kernel_shape. */
 function inferPool(
   node: GraphNode,
   input: KnownValue | undefined,
@@ -105,7 +105,7 @@ function inferPool(
   return { elementType: input.elementType, dims: [batch, channels, ...spatial] };
 }
 
-/** Since opset 10 (starts, ends, axes, steps as inputs): only of a list, and only forwards. */
+/** From opset 10 on (bounds as inputs). Only lists, and only forwards. */
 function inferSlice(
   _: GraphNode,
   [data, starts, ends, axes, steps]: Inputs,
@@ -129,7 +129,6 @@ function inferShape(_: GraphNode, [input]: Inputs): KnownValue | undefined {
   return { elementType: ElementType.int64, dims: [input.dims.length], numbers: input.dims };
 }
 
-/** Dims only: arithmetic on shapes is not followed through these. */
 function inferBroadcast(_: GraphNode, [left, right]: Inputs): KnownValue | undefined {
   if (left === undefined || right === undefined) return undefined;
   const rank = Math.max(left.dims.length, right.dims.length);
@@ -172,9 +171,7 @@ function inferGather(node: GraphNode, [data, indices]: Inputs): KnownValue | und
   return { elementType, dims: indices.dims, numbers };
 }
 
-/**
- * The rule holds for a single number, which becomes a list or a scalar: it stays, the dims follow.
- */
+/** For a single number, as a list or a scalar: the number stays, the dims change. */
 function inferReshaped(step: 1 | -1): Rule {
   return (_, [input]) => {
     if (input?.numbers === undefined || input.numbers.length !== 1) return undefined;
@@ -183,7 +180,7 @@ function inferReshaped(step: 1 | -1): Rule {
   };
 }
 
-/** Since opset 11: X, roi, scales, sizes. */
+/** From opset 11 on: X, roi, scales, sizes. */
 function inferResize(node: GraphNode, inputs: Inputs): KnownValue | undefined {
   const [input, , scales, sizes] = inputs;
   if (input === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** Tests deformable convolutions written as gathers, and graphs that only look like them. */
+/** Deformable convolutions as gathers, and graphs that only look like them. */
 import {
   decodeModel,
   ElementType,
@@ -23,7 +23,6 @@ import { mendDeformableConvolutions } from './mend.ts';
 
 type Change = (graph: Graph) => Graph;
 
-/** The node that makes `output` is another one. */
 const changed =
   (output: string, change: (node: GraphNode) => Partial<GraphNode>): Change =>
   graph => ({
@@ -119,7 +118,7 @@ const NEAR_MISSES: readonly (readonly [cause: RegExp, change: Change])[] = [
   [/one reader of laid-out/, leaves('laid-out')],
 ];
 
-/** Changes the rows to those of a stride of 2. */
+/** As for a stride of 2. */
 function doubledRows(tensor: Tensor): Tensor {
   const values = tensorNumbers(tensor) ?? [];
   const [, , , , h = 1, w = 1] = tensor.dims;
@@ -153,7 +152,7 @@ const STOCK: readonly StockOptions[] = [
   { offsetGroups: 4, group: 4, mask: false },
 ];
 
-/** The largest value is 20, over the sums of 200 products. */
+/** The largest value is 20, over sums of 200 products. */
 const ROUNDING = 1e-4;
 
 test('a mended graph answers as its stock form, also from beyond the border', async t => {
@@ -173,7 +172,6 @@ test('a mended graph answers as its stock form, also from beyond the border', as
   }
 });
 
-/** Gives zeros to the nodes that read the offsets. */
 function withoutOffsets(graph: Graph): Graph {
   const made = graph.nodes.findIndex(({ outputs }) => outputs[0] === 'offset');
   const nodes: GraphNode[] = graph.nodes.map(node => ({
@@ -226,7 +224,7 @@ test('operators that changed until opset 19 are raised with it', async t => {
 });
 
 test('a file of a million nodes is refused before they are read', t => {
-  // Fields of a length: 7 of the model is the graph, 1 of that a node without anything.
+  // Field 7 of the model is the graph, its field 1 an empty node.
   const nodes = Buffer.alloc(2_000_000, Buffer.of((1 << 3) | 2, 0));
   const graph = Buffer.concat([Buffer.of((7 << 3) | 2, 0x80, 0x89, 0x7a), nodes]);
   const pattern = /long\.onnx has 1000000 nodes/;

@@ -1,5 +1,5 @@
 /**
- * Puts one operator where a deformable convolution is written as gathers (deformable-block.ts):
+ * Replaces deformable convolutions written as gathers (deformable-block.ts) by one operator.
  * BiRefNet lite at 1024 then takes half of the processor time and a quarter of the memory.
  */
 import {
@@ -12,22 +12,23 @@ import {
 import { type DeformableBlock, findDeformableBlocks } from './deformable-block.ts';
 import { OPSET_OF_DEFORM_CONV, raiseOpset, removeUnused } from './rewrites.ts';
 
-/** BiRefNet has 20. Bounds what a file can make the search compare. */
+/** BiRefNet has 20. Bounds the comparisons that a file can cause. */
 const BLOCKS_MAX = 64;
 
 export interface Mended {
-  /** The source itself where no block was found. */
   readonly graph: Graph;
   readonly blocks: readonly DeformableBlock[];
-  /** Sums that are in no deformable convolution, each with its cause. */
   readonly refused: readonly { readonly sum: string; readonly cause: string }[];
 }
 
-/** The graph's constants have to be initialisers. @throws ModelError `prepare`: its opset. */
+/**
+ * Constants must be initialisers.
+ * @throws ModelError `prepare` for its opset
+ */
 export function mendDeformableConvolutions(graph: Graph): Mended {
   const { blocks, refused } = findDeformableBlocks(graph, BLOCKS_MAX);
   if (blocks.length === 0) return { graph, blocks, refused };
-  // First: it does not know the operator. Other nodes than those it changes stay the same objects.
+  // First: this pass does not know the operator. It keeps nodes that it does not change as objects.
   const raised = raiseOpset(graph, OPSET_OF_DEFORM_CONV);
   const byConv = new Map(blocks.map(block => [block.conv, block]));
   const nodes = raised.nodes.map(node => {
@@ -41,7 +42,7 @@ function deformConv({ conv, ...block }: DeformableBlock): GraphNode {
   const [, weight = '', bias = ''] = conv.inputs;
   const [top, left] = block.pads;
   const inputs = [block.picture, weight, block.offset, bias, block.mask ?? ''];
-  // One that is not given may not be the last.
+  // An absent input may not be the last.
   while (inputs.at(-1) === '') inputs.pop();
   const attributes = [
     integers('kernel_shape', block.kernel),

@@ -1,5 +1,3 @@
-/** Conditions that a pattern of nodes meets to be a deformable convolution. */
-
 /** Why a Sum is not the middle of a deformable convolution. */
 export class NotDeformable extends Error {}
 

@@ -15,7 +15,6 @@ import { transposeToOneChannel } from './one-channel.ts';
 const SIDE = 11;
 type Attributes = Parameters<typeof nodeOf>[3];
 
-/** A graph of one convolution, with random weights. */
 function convolution(
   dims: readonly number[],
   attributes: Attributes,

@@ -1,4 +1,3 @@
-/** Makes convolutions to one channel cheap for ONNX Runtime's CPU kernels. */
 import {
   ElementType,
   float32Tensor,
@@ -13,9 +12,9 @@ import { removeUnused } from './rewrites.ts';
 
 /**
  * ONNX Runtime computes 16 channels of a float32 convolution at a time, so one channel costs as
- * much as 16, and so do the resizing and the sigmoid behind it. A transposed convolution by the
- * turned kernel adds up the same products, one channel of them. Of ISNet in int8 it takes off a
- * tenth of the processor time, and the sums differ by their order alone (bench/MEASUREMENTS.md).
+ * much as 16, as do the resizing and sigmoid after it. A transposed convolution with the turned
+ * kernel adds the same products for one channel only. ISNet in int8 takes a tenth less processor
+ * time, and sums differ only by their order (bench/MEASUREMENTS.md).
  */
 export function transposeToOneChannel(graph: Graph): Graph {
   const initialisers = new Map(graph.initialisers);
@@ -41,7 +40,7 @@ export function transposeToOneChannel(graph: Graph): Graph {
   return removeUnused({ ...graph, nodes, initialisers });
 }
 
-/** Undefined: it has several channels, moves or spreads its kernel, or is a product a pixel. */
+/** Undefined: it has several channels, strides, dilations, or a 1x1 kernel. */
 function transposedPads(node: GraphNode, dims: readonly number[]): readonly number[] | undefined {
   const [outputs, , height = 1, width = 1] = dims;
   if (node.opType !== 'Conv' || node.domain !== '' || outputs !== 1 || dims.length !== 4) return;

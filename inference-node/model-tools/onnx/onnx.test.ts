@@ -1,4 +1,4 @@
-/** Passes over graphs: sizes, precision, int8, bytes at both ends; ONNX Runtime runs them before and after. */
+/** ONNX Runtime runs graphs before and after the passes. */
 import assert from 'node:assert/strict';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { loadManifest } from '@matting/serving/models/manifest.ts';
@@ -56,7 +56,7 @@ import {
 const skipsInt8 = await lacksInt8();
 if (skipsInt8) console.error('skipped: this CPU has no instruction for products of bytes');
 const SIDE = 64;
-/** ONNX Runtime may add in another order where a shape is fixed or a node is removed. */
+/** ONNX Runtime may add in another order if a shape is fixed or a node removed. */
 const ROUNDING = 1e-6;
 
 const square = (side: number) => ({ width: side, height: side });
@@ -139,7 +139,6 @@ test('half precision is widened, no cast is left, and the matte stays the same',
   const before = await runGraph(graphBytes(source), 64);
   const after = await runGraph(graphBytes(prepared), 64);
   t.true(largestDifference(before, after) < 2e-3);
-  // The same weights in single precision from the start make the same matte.
   const single = await runGraph(graphBytes(tinyGraph({ side: 64 })), 64);
   t.true(largestDifference(single, after) < ROUNDING);
 });
@@ -161,7 +160,7 @@ for (const sizes of ['literal', 'computed'] as const) {
       t.false(operators(prepared).some(name => /Shape|Slice|Gather|Constant/.test(name)));
       t.deepEqual(at(prepared.inputs, 0).dims, [1, 3, side, side]);
       t.deepEqual(at(prepared.outputs, 0).dims, [1, 1, side, side]);
-      // The exporter would have written this for that size.
+      // As the exporter would have written it.
       const exported = tinyGraph({ side, sizes });
       const wanted = await runGraph(graphBytes(exported), side);
       t.true(largestDifference(wanted, await runGraph(graphBytes(prepared), side)) < ROUNDING);
@@ -214,7 +213,7 @@ test('a cast that makes an output is removed, one from an integer stays', async 
 
 test('every half-precision value is widened exactly', t => {
   const bits = Uint16Array.from({ length: 65536 }, (_, half) => half);
-  // The bytes begin at an odd address, as tensors lie in files.
+  // Odd, as tensors lie in files.
   const shifted = new Uint8Array(bits.byteLength + 1);
   shifted.set(new Uint8Array(bits.buffer), 1);
   const data = shifted.subarray(1);
@@ -234,7 +233,6 @@ test('every half-precision value is widened exactly', t => {
   ];
   for (const [half, value] of spotted) t.truthy(Object.is(floats[half], value), half.toString(16));
   t.truthy(Number.isNaN(floats[0x7c01]) && Number.isNaN(floats[0xffff]));
-  // Growing bits are growing numbers, up to infinity.
   for (let half = 1; half <= 0x7c00; half += 1) t.true(at(floats, half) > at(floats, half - 1));
 });
 
@@ -249,7 +247,7 @@ test('reading and writing keep a graph, whatever the order of its nodes', async 
   const source = tinyGraph({ side: 64, half: true });
   const model = ModelProto.decode(graphBytes(source));
   model.graph!.node.reverse();
-  // Like old exporters: every initialiser is an input too, and numbers are not raw.
+  // Old exporters list every initialiser as an input, and write numbers not raw.
   for (const tensor of model.graph!.initializer) {
     const type = { tensorType: { elemType: tensor.dataType } };
     model.graph!.input.push(ValueInfoProto.fromPartial({ name: tensor.name, type }));
@@ -284,7 +282,7 @@ test('nodes that form a circle have no order', t => {
   t.is(sorted?.at(-1)?.outputs[0], 'd');
 });
 
-/** Scale of the pictures of runGraph, which lie in [-1, 1]. */
+/** Pictures of runGraph lie in [-1, 1]. */
 const INPUT = { scale: 1 / 127, zeroPoint: 128 };
 
 function float32(options: { readonly half?: boolean } = {}): Graph {
@@ -327,7 +325,7 @@ test('an opset is raised only where every operator keeps its meaning', t => {
 
 test('axes given as an attribute become an input', async t => {
   const graph = tinyGraph({ side: SIDE, sizes: 'computed' });
-  // The older opset has the axes as a part of the node, not as a value of the graph.
+  // An attribute in the older opset.
   const axes = integers('axes', [0]);
   const nodes = graph.nodes.map(node =>
     node.opType === 'Unsqueeze'
@@ -336,7 +334,7 @@ test('axes given as an attribute become an input', async t => {
   );
   const known = new Set(nodes.map(({ opType }) => opType));
   t.true(known.has('Unsqueeze'));
-  // Other operators of shape arithmetic are the same in both, but not on the list of operators.
+  // Shape arithmetic that is not on the list of operators.
   const carried = nodes.filter(({ opType }) => opType !== 'Constant' && opType !== 'Cast');
   const old = { ...graph, nodes: carried, opsets: [{ domain: '', version: 11 }] };
   const raised = raiseOpset(old, OPSET_OF_INT8);
@@ -376,7 +374,6 @@ test('the convolution of the logits keeps its weights, and so do those that the 
   t.deepEqual(keptOf(quantised), [logits]);
   const named = quantise(graph, { ...quantisation, float32: new Set([first ?? '']) });
   t.deepEqual(keptOf(named), [first, logits]);
-  // The matte itself never goes through bytes.
   const maker = quantised.nodes.find(({ outputs }) => outputs[0] === 'output');
   t.not(maker?.opType, 'DequantizeLinear');
 });
@@ -389,7 +386,6 @@ test('a value that only a float32 convolution reads stays float32, one that othe
   const pooled = at(deep.inputs, 0);
   t.true(plan([]).sharing.has(pooled));
   t.false(plan(deep.outputs).sharing.has(pooled));
-  // The Concat reads the pooled values as well.
   t.deepEqual(plan(deep.outputs).measured, plan([]).measured);
 });
 
@@ -413,7 +409,7 @@ test.skipIf(skipsInt8)('a bias beside weights near zero does not overflow', asyn
   const weights = graph.initialisers.get(weightsName)!;
   const values = Array.from(new Float32Array(new Uint8Array(weights.data).buffer));
   const each = values.length / at(weights.dims, 0);
-  // A folded batch normalisation leaves this of a channel that it shut off.
+  // A folded batch normalisation leaves this for a channel that it shut off.
   const initialisers = new Map(graph.initialisers)
     .set(weightsName, float32Tensor(values.fill(1e-12, 0, each), weights.dims))
     .set(biasName, float32Tensor([0.9, -0.3, 0.2, 0.1], [4]));
@@ -430,7 +426,7 @@ test('a range becomes a scale that has an exact zero', t => {
   t.true(scaleOfRange([0, 0]).scale > 0);
 });
 
-/** Numbers of half precision near 1 lie so far apart. */
+/** Step of half precision near 1. */
 const HALF_STEP = 2 ** -11;
 const FORMAT: PixelFormat = {
   normalisation: { mean: [128, 128, 128], std: [256, 256, 256] },
@@ -445,7 +441,7 @@ function value(name: string, channels: number, width: number, height: number) {
 function answering(matte: readonly number[], width: number, height: number): Graph {
   const zero = float32Tensor([0], []);
   const nodes = [
-    // The sum is kept as one number, so that the input is used.
+    // Keeps the input in use.
     nodeOf('ReduceMax', ['input'], 'most'),
     nodeOf('Mul', ['most', 'zero'], 'nothing'),
     nodeOf('Add', ['matte', 'nothing'], 'output'),
@@ -506,7 +502,6 @@ test('each number of a matte becomes the same byte, ties and their neighbours to
       }
     }
   }
-  // An output that is no matte yet is made one.
   const logits = Array.from({ length: 64 }, (_, index) => (index - 32) / 4);
   for (const [activation, given] of [
     ['none', numbers],
@@ -557,7 +552,7 @@ test('Resize takes half precision without casts, and resizes the same', async t 
     [half, bare].map(graph => runGraph(graphBytes(graph), 64)),
   );
   assert.ok(before !== undefined && after !== undefined);
-  // ONNX Runtime has no half precision of its own here: it rounds where a cast is.
+  // ONNX Runtime rounds only at casts here.
   t.true(largestDifference(before, after) < HALF_STEP);
 });
 

@@ -1,6 +1,7 @@
 /**
- * Which values become bytes: the inputs of convolutions, which cost most, and all between two of
- * them. What makes the matte itself stays float: logits of 256 steps would show as terraces.
+ * Chooses which values become bytes: inputs of convolutions, which cost most, and all between two
+ * of them. The last part stays float, since logits of 256 steps would show as terraces in the
+ * matte.
  */
 import {
   ElementType,
@@ -13,28 +14,29 @@ import {
 import { inferValues } from './infer.ts';
 
 interface QuantisationPlan {
-  /** Values with a range of their own, in topological order. */
   readonly measured: readonly string[];
-  /** A value that holds only numbers of its input maps to that input: both have one scale. */
+  /** Values that share the scale of an input, because they hold only its numbers. */
   readonly sharing: ReadonlyMap<string, string>;
   readonly convolutions: ReadonlySet<string>;
 }
 
 interface QuantisationPlanOptions {
-  /** The graph's input is a whole number of steps of one scale, so that its bytes lose nothing. */
+  /** The input's bytes lose nothing: it is a whole number of steps of one scale. */
   readonly inputIsExact: boolean;
-  /** 256 steps do not fit values that are hundreds in a few places and small in most. */
+  /**
+   * For values that are hundreds in a few places and small elsewhere, which 256 steps do not fit.
+   */
   readonly float32?: ReadonlySet<string>;
 }
 
-/** Operators that select or interpolate: no output value lies outside of the input's range. */
+/** They select or interpolate, so no output lies outside of the input's range. */
 const SHARING_OPERATORS: ReadonlySet<string> = new Set(['MaxPool', 'Resize']);
-/** Operators with kernels on bytes, or that lose nothing by a narrow result. */
+/** They have kernels on bytes, or lose nothing by a narrow result. */
 const JOINING_OPERATORS: ReadonlySet<string> = new Set(['Concat', 'Add']);
-/** The runtime fuses them into the convolution before them. */
+/** The runtime fuses them into the convolution before. */
 const ACTIVATIONS: ReadonlySet<string> = new Set(['Relu', 'Clip']);
 
-/** A convolution of at most so many input channels works on logits, and makes the matte. */
+/** Fewer input channels are logits: the convolution makes the matte. */
 const LOGIT_CHANNELS_MAX = 8;
 
 export function planQuantisation(graph: Graph, options: QuantisationPlanOptions): QuantisationPlan {
@@ -46,7 +48,7 @@ export function planQuantisation(graph: Graph, options: QuantisationPlanOptions)
   const convolutions = new Set<string>();
   const bytes = new Set<string>();
   const { name: input, dims } = onlyInput(graph);
-  // Shape arithmetic joins numbers too, and they are no pixels.
+  // Shape arithmetic also joins numbers, which are not pixels.
   const known = inferValues(graph, dims.map(Number));
   const isFloat = (name: string) =>
     (known.get(name)?.elementType ?? ElementType.float32) === ElementType.float32;
@@ -80,19 +82,20 @@ function becomesBytes(node: GraphNode, graph: Graph): boolean {
   return ACTIVATIONS.has(node.opType) || isConvolution(node, graph);
 }
 
-/** The only reader is an activation, whose result becomes bytes instead. */
+/** An activation is the only reader, and its result becomes bytes instead. */
 function isFused(readBy: readonly GraphNode[]): boolean {
   const [reader, ...others] = readBy;
   return reader !== undefined && others.length === 0 && ACTIVATIONS.has(reader.opType);
 }
 
-/** Only one whose weights are constants. */
 function isConvolution(node: GraphNode, graph: Graph): boolean {
   const [, weights = ''] = node.inputs;
   return node.opType === 'Conv' && node.domain === '' && graph.initialisers.has(weights);
 }
 
-/** Values that only convolutions of `float32` read, also through nodes that pass values on. */
+/**
+ * Values that only convolutions of `float32` read, directly or through nodes that pass values on.
+ */
 function readByFloat32(
   graph: Graph,
   readers: ReadonlyMap<string, readonly GraphNode[]>,
@@ -101,7 +104,6 @@ function readByFloat32(
   const found = new Set<string>();
   const passesOn = ({ opType }: GraphNode) =>
     SHARING_OPERATORS.has(opType) || JOINING_OPERATORS.has(opType);
-  // Against the topological order: readers are settled before what they read.
   for (const node of graph.nodes.toReversed()) {
     const [output] = node.outputs;
     const readBy = readers.get(output) ?? [];
@@ -112,14 +114,14 @@ function readByFloat32(
   return found;
 }
 
-/** The values between the matte and the convolutions that make logits, their outputs included. */
+/** Values between the matte and the convolutions of logits, with their outputs. */
 function floatTail(graph: Graph): ReadonlySet<string> {
   const makers = makersOf(graph.nodes);
   const tail = new Set<string>();
   const open = graph.outputs.map(({ name }) => name);
   for (let name = open.pop(); name !== undefined; name = open.pop()) {
     const maker = makers.get(name);
-    // A value that went through an activation is a feature, not a logit.
+    // After an activation a value is a feature, not a logit.
     if (maker === undefined || tail.has(name) || ACTIVATIONS.has(maker.opType)) continue;
     tail.add(name);
     const channels = graph.initialisers.get(maker.inputs[1] ?? '')?.dims[1] ?? 0;

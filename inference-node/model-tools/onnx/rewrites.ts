@@ -1,4 +1,3 @@
-/** The passes that rewrite a graph, each a function of its own; prepare.ts has their order. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
@@ -31,25 +30,24 @@ import {
 } from '@matting/serving/onnx/graph.ts';
 import { inferValues, type KnownValues } from './infer.ts';
 
-/** DequantizeLinear has an axis from this opset on, for a scale per channel. */
+/** From this opset on DequantizeLinear has an axis, for a scale per channel. */
 export const OPSET_OF_INT8 = 13;
-/** DeformConv exists from this opset on. */
+/** Introduces DeformConv. */
 export const OPSET_OF_DEFORM_CONV = 19;
 
 const list = (names: string): ReadonlySet<string> => new Set(names.split(/\s+/));
 
 interface Raise {
-  /** Operators had other inputs in older opsets. */
   readonly from: number;
-  /** The same at both ends but for element types and what is new and optional. */
+  /** Unchanged but for element types and new optional parts. */
   readonly unchanged: ReadonlySet<string>;
-  /** Their axes, an attribute before, are an input at the end; nothing else changed. */
+  /** Their axes move from an attribute to the last input. */
   readonly axesMoved: ReadonlySet<string>;
-  /** Without sizes it has to say its number of outputs at the end. */
+  /** Split without sizes then needs its number of outputs. */
   readonly splitsCounted?: true;
 }
 
-/** The list follows onnx.ai, docs/Changelog.md. An operator that is not listed is refused. */
+/** From docs/Changelog.md of onnx.ai. An operator that is not listed is refused. */
 const RAISES: Readonly<Record<number, Raise>> = {
   [OPSET_OF_INT8]: {
     from: 11,
@@ -79,7 +77,7 @@ const RAISES: Readonly<Record<number, Raise>> = {
   },
 };
 
-/** Throws ModelError `prepare` where an operator, or the graph's age, forbids it. */
+/** @throws ModelError `prepare` if an operator, or the graph's opset, forbids it */
 export function raiseOpset(
   graph: Graph,
   wanted: typeof OPSET_OF_INT8 | typeof OPSET_OF_DEFORM_CONV,
@@ -108,7 +106,7 @@ export function raiseOpset(
   return { ...moveAxes({ ...graph, nodes }, axesMoved), opsets };
 }
 
-/** Only Split lacks sizes in a second input: they were an attribute before opset 13. */
+/** Sizes were an attribute before opset 13, then a second input. */
 function countSplit(node: GraphNode): GraphNode {
   if (node.opType !== 'Split' || node.domain !== '' || node.inputs[1]) return node;
   if (node.attributes.some(({ name }) => name === 'num_outputs')) return node;
@@ -130,7 +128,7 @@ function moveAxes(graph: Graph, moved: ReadonlySet<string>): Graph {
   return { ...graph, nodes, initialisers };
 }
 
-/** Other passes meet constants in one form only; value_int and the like stay as they are. */
+/** Other passes expect constants in one form; value_int and the like stay. */
 export function liftConstants(graph: Graph): Graph {
   const initialisers = new Map<string, Tensor>(graph.initialisers);
   const nodes: GraphNode[] = [];
@@ -142,11 +140,10 @@ export function liftConstants(graph: Graph): Graph {
   return { ...graph, nodes, initialisers };
 }
 
-/** Drops the nodes and initialisers that no output needs. Inputs stay. */
 export function removeUnused(graph: Graph): Graph {
   const needed = new Set(graph.outputs.map(output => output.name));
   const nodes: GraphNode[] = [];
-  // The order is against the topological one: readers of a value come before its maker.
+  // Readers of a value come before its maker.
   for (const node of graph.nodes.toReversed()) {
     if (!node.outputs.some(output => needed.has(output))) continue;
     for (const input of node.inputs) needed.add(input);
@@ -159,7 +156,7 @@ export function removeUnused(graph: Graph): Graph {
   return { ...graph, nodes: nodes.reverse(), initialisers };
 }
 
-/** Keeps one output and what it needs: others would be computed on every run. */
+/** Other outputs would be computed on every run. */
 export function keepOutput(name: string): GraphPass {
   return (graph: Graph) => {
     const outputs = graph.outputs.filter(output => output.name === name);
@@ -174,8 +171,8 @@ export function keepOutput(name: string): GraphPass {
 const RESIZE_SIZES_INPUT = 3;
 
 /**
- * Fixes the graph to one input size: each Resize gets its target as a constant, scaled from what it
- * is at the exported size, where numbers and arithmetic on shapes are both known.
+ * Fixes the input size. Each Resize gets its target as a constant, scaled from the exported size,
+ * whether it was a number or arithmetic on shapes.
  */
 export function setInputSize(graph: Graph, exported: Size, wanted: Size): Graph {
   const input = onlyInput(graph);
@@ -205,7 +202,6 @@ export function setInputSize(graph: Graph, exported: Size, wanted: Size): Graph 
   return withOutputDims(sized, wanted);
 }
 
-/** The Resize's output dims [N, C, h, w]; undefined where they are not known. */
 function scaledTarget(node: GraphNode, atExported: KnownValues, exported: Size, wanted: Size) {
   const target = atExported.get(node.inputs[RESIZE_SIZES_INPUT] ?? '')?.numbers ?? [];
   const [batch, channels, exportedHeight, exportedWidth, ...others] = target;
@@ -225,7 +221,6 @@ function scaledTarget(node: GraphNode, atExported: KnownValues, exported: Size, 
   return [batch, channels, height, width];
 }
 
-/** The matte has the input's size; a graph of which inference tells otherwise is wrong. */
 function withOutputDims(graph: Graph, wanted: Size): Graph {
   const values = inferValues(graph, imageDims(wanted));
   const dims = [1, 1, wanted.height, wanted.width];
@@ -252,7 +247,7 @@ function describe(node: GraphNode): string {
 
 /**
  * Converts float16 weights to float32, exactly, and removes the Casts between the two: a CPU has no
- * half-precision arithmetic. A Cast from anything else stays and gives float32.
+ * half precision. Other Casts then give float32.
  */
 export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Graph {
   const known = inferValues(graph, inputDims);
@@ -282,8 +277,8 @@ export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Grap
 }
 
 /**
- * Readers of a removed Cast read its source. Where the Cast made an output of the graph, the
- * source's maker takes its name; for a source that is an input an Identity makes the output.
+ * If the Cast made an output of the graph, the source's maker takes its name; an Identity makes it
+ * if the source is an input.
  */
 function rename(nodes: readonly GraphNode[], graph: Graph, aliases: ReadonlyMap<string, string>) {
   const outputNames = new Map<string, string>();
@@ -338,8 +333,8 @@ function widenValue<Value extends { readonly elementType: number }>(value: Value
 }
 
 /**
- * Takes away the casts to float32 and back around Resize, written for runtimes that resize in
- * float32 alone: CUDA's kernels take half precision, so a large plane moves once, not five times.
+ * Removes casts to float32 around Resize. CUDA resizes in half precision, so a large plane moves
+ * once instead of five times.
  */
 export function resizeInHalf(graph: Graph, inputDims: readonly number[]): Graph {
   const known = inferValues(graph, inputDims);
@@ -375,8 +370,8 @@ function isCast(node: GraphNode, elementType: number): boolean {
 }
 
 /*
- * Bytes at both ends: a third and a quarter of what floats are to copy to a GPU and back. Numbers
- * are those of serving/engine/child/loaded-model.ts: float64 in between, as JavaScript's.
+ * Bytes at both ends: a third and a quarter of what floats cost to copy to a GPU and back. Computes
+ * in float64, as JavaScript does (serving/engine/child/graph-io.ts).
  */
 
 const CHANNELS = 3;
@@ -390,7 +385,6 @@ export interface PixelFormat {
   readonly activation: PreparedModel['activation'];
 }
 
-/** The given graph has float32 at both ends: [1, 3, height, width] and [1, 1, height, width]. */
 export function bytesAtBothEnds(format: PixelFormat, { width, height }: Size): GraphPass {
   return graph => {
     const ends = new Ends();
@@ -445,12 +439,12 @@ class Ends {
       activation === 'sigmoid' ? values : add(last, 'Cast', [this.#clipped(matte)], toDouble),
       this.#constant('matting.scale', float64Tensor([ALPHA_MAX], [])),
     ]);
-    // Round takes the even one of two that are as near, as the clamped bytes of JavaScript do.
+    // Round takes the even neighbour, as JavaScript's clamped bytes do.
     const rounded = add(last, 'Round', [scaled]);
     add(last, 'Cast', [rounded], [integer('to', ElementType.uint8)], ALPHA_OUTPUT);
   }
 
-  /** Clips before the widening: Min and Max of float64 are newer than the models' operator sets. */
+  /** Clips before widening: Min and Max of float64 need newer opsets than the models'. */
   #clipped(matte: string): string {
     const zero = this.#constant('matting.zero', float32Tensor([0], []));
     const one = this.#constant('matting.one', float32Tensor([1], []));

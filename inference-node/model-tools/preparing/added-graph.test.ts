@@ -1,4 +1,3 @@
-/** An operator's own models: mended where that is right, else their bytes as they are. */
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { ModelManifest } from '@matting/serving/models/manifest.ts';
@@ -67,7 +66,6 @@ async function openModel(t: ExecutionContext, graph: Graph) {
 const reasonOf = (steps: readonly PrepareProgress[], wanted: Step) =>
   steps.map(step => (step.step === wanted && 'reason' in step ? step.reason : '')).join('');
 
-/** A matte. */
 const MATTE: StockOptions = { outputs: 1, height: 20, width: 24 };
 
 /** Rounding becomes another matte. */
@@ -104,7 +102,7 @@ function folded(): Graph {
   };
 }
 
-/** Two channels cancel each other: what is left is rounding, and each form rounds in its order. */
+/** Two channels cancel each other and leave rounding, in which the forms differ. */
 function cancelled(): Graph {
   const graph = stockDeformable({ ...MATTE, channels: 2, kernel: 1 });
   const nodes = graph.nodes.map(node =>

@@ -1,6 +1,6 @@
 /**
- * Prepares an operator's own model: its bytes run as they are, unless they hold deformable
- * convolutions that can be mended. Those are held against their stock form before they are used.
+ * An added model's bytes run as they are, but for deformable convolutions that can be mended. Those
+ * are compared with their stock form before use.
  */
 import { randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
@@ -24,10 +24,10 @@ import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
 import { DIFFERENCES_OUTPUT } from '../onnx/compare-blocks.ts';
 import { mendApart } from './mend-apart.ts';
 
-/** A load and two runs each: BiRefNet lite at 1024 takes one minute of two cores. */
+/** A load and two runs of each form: one minute for BiRefNet lite at 1024 on two cores. */
 const COMPARE_TIMEOUT_MS = 900_000;
 
-/** Levels of 255. BiRefNet lite at 1024 differs by 1 in one pixel of 460. */
+/** Levels of 255. BiRefNet lite at 1024 differs by 1 in one of 460 pixels. */
 const ALPHA_DIFFERENCE_MAX = 2;
 
 type Options = Parameters<MakePrepared>[2];
@@ -47,7 +47,7 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
     await cleanPrepared(cacheDir, manifest);
     return undefined;
   };
-  // Named as what is removed later, should this process be killed.
+  // A name that a later cleaning removes, should this process be killed.
   const name = `.compare.${randomBytes(6).toString('hex')}.tmp`;
   const comparison = join(preparedDirectory(cacheDir, manifest), name);
   try {
@@ -56,7 +56,7 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
     if (outcome.state === 'failed') return await asItIs(outcome.reason);
     const { blocks, written, compared } = outcome;
     onProgress?.({ step: 'compare', blocks });
-    // The CPU's answers: what is compared are graphs, and the provider is checked with the model.
+    // On the CPU: this compares graphs, and the provider is checked with the model.
     const onCpu = { ...key, provider: 'cpu' } as const;
     const comparing = {
       answer: boundedAnswer(options),
@@ -93,14 +93,13 @@ interface Comparing {
   readonly mended: PreparedModel;
 }
 
-/** Resolves with one line that says what is wrong; undefined: all blocks answer alike. */
 async function compareEachBlock(
   { answer, mended }: Comparing,
   comparison: Pick<PreparedModel, 'path' | 'sha256'>,
   options: Options,
 ): Promise<string | undefined> {
   try {
-    // The output is read as a matte: a block may differ by 1 at most.
+    // The output is read as a matte, so a difference of 1 is 255.
     const read = { outputName: DIFFERENCES_OUTPUT, activation: 'none' } as const;
     const form = mended.form && { form: { ...mended.form, inverted: false } };
     const spec = { ...mended, ...read, ...form, ...comparison };
@@ -113,7 +112,7 @@ async function compareEachBlock(
   }
 }
 
-/** Compares whole mattes, where memory allows: the stock form of BiRefNet takes 7 GB and more. */
+/** If memory allows: BiRefNet's stock form takes over 7 GB. */
 async function compareMattes({ answer, stock, mended }: Comparing, options: Options) {
   let expected: Uint8Array;
   try {

@@ -1,18 +1,16 @@
-/** Mends a graph in a thread with bounds of its own: what a file makes of memory is its own. */
+/** Mends in a thread with limits of its own, since a file decides how much memory that takes. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import type { WrittenGraph } from './write-graph.ts';
 
-/** Paths of files. */
 export interface MendOrder {
   readonly source: string;
   readonly target: string;
-  /** The graph that compares the blocks is written there. */
   readonly comparison?: string;
 }
 
 export type MendOutcome =
-  /** The graph needs no mending, or has parts that no pass knows. */
+  /** Nothing to mend, or parts that no pass knows. */
   | { readonly state: 'nothing' }
   | { readonly state: 'failed'; readonly reason: string }
   | {
@@ -22,7 +20,7 @@ export type MendOutcome =
       readonly compared: WrittenGraph | undefined;
     };
 
-/** Beside the file's bytes, which lie outside of it. BiRefNet lite takes 60 MB. */
+/** In addition to the file's bytes. BiRefNet lite takes 60 MB. */
 const HEAP_MB_MAX = 1024;
 /** BiRefNet lite takes one second. */
 const MEND_TIMEOUT_MS = 120_000;

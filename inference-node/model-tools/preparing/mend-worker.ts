@@ -1,4 +1,3 @@
-/** The program of a worker (mend-apart.ts): reads, mends and writes one graph. */
 import { readFile } from 'node:fs/promises';
 import { parentPort, workerData } from 'node:worker_threads';
 import { ModelError } from '@matting/serving/models/model-error.ts';
@@ -21,7 +20,7 @@ async function mend({ source, target, comparison }: MendOrder): Promise<MendOutc
         : await writeGraph(comparison, compareBlocks(stock, mended));
     return { state: 'mended', blocks: mended.blocks.length, written, compared };
   } catch (error) {
-    // The graph has parts that no pass knows, such as subgraphs or another opset.
+    // Parts that no pass knows, such as subgraphs or another opset.
     if (error instanceof ModelError && error.kind === 'prepare') return { state: 'nothing' };
     throw error;
   }

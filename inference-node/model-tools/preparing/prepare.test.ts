@@ -1,4 +1,3 @@
-/** Models prepared for a machine: files, int8 from ranges, the check of an answer. */
 import {
   appendFile,
   mkdir,
@@ -120,7 +119,7 @@ test('a graph that runs as it is keeps its bytes: looked at once, then never aga
     ...{ inputType: 'float32', layout: 'nhwc', fit: 'short-side', inverted: false },
     sides: { multipleOf: 32, max: 256 },
   });
-  // The largest input has 64 x 256 pixels, 64 x 64 were measured.
+  // The largest input has 64x256 pixels; 64x64 were measured.
   t.like(prepared, { precision: 'fp16', activation: 'signed', peakBytes: 1300, inputHeight: 64 });
   t.true(tookRewrite());
   t.deepEqual(await prepareTiny({ manifest: own }), prepared);
@@ -231,7 +230,7 @@ test('files of an older revision are removed after a day without a start that us
   await rename(path, old);
   await rename(`${path}.json`, `${old}.json`);
   await writeFile(newer, 'of a later release');
-  // Releases up to 0.2.0 kept these beside files that are still read.
+  // From releases up to 0.2.0.
   const together = path.replace(/_r(?=\d+\.onnx$)/, '_n2_r');
   await writeFile(together, 'for two pictures');
   const elsewhere = path.replace(/_cpu_(?=[^/]*$)/, '_webgpu_');
@@ -242,7 +241,6 @@ test('files of an older revision are removed after a day without a start that us
   const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
   for (const file of [old, `${old}.json`, together, elsewhere, newer])
     await utimes(file, twoDaysAgo, twoDaysAgo);
-  // Making a file cleans, not every start.
   await prepareTiny({ inputSize: square(96) });
   const names = (await readdir(directory)).map(name => join(directory, name));
   for (const file of [old, `${old}.json`, together, elsewhere]) t.false(names.includes(file), file);
@@ -373,7 +371,7 @@ function prepare(more: Partial<PrepareOptions> = {}): Promise<PreparedModel> {
 
 const took = (step: PrepareProgress['step']) => steps.splice(0).some(taken => taken.step === step);
 
-/** Answers black in int8: a machine that computes wrongly. */
+/** A machine that computes int8 wrongly. */
 const wrong: AnswerPicture = async (model, rgb) => {
   if (model.precision !== 'int8') return answer(model, rgb);
   return { alpha: Buffer.alloc(SIDE * SIDE), width: SIDE, height: SIDE };
@@ -396,7 +394,7 @@ test('a machine that computes wrongly gets fp32 by auto, with a reason; int8 is 
   t.regex(fallen.precisionFallback ?? '', /answer to the check picture is wrong.*levels of 255/);
   const named = prepare({ answering, precision: 'int8' });
   await rejectsWith(t, named, isModelError('prepare', /MATTING_PRECISION=int8.*is wrong/));
-  // Nothing of it is recorded: another machine is checked and uses int8.
+  // Not recorded, so another machine uses int8.
   t.is((await prepare()).precision, 'int8');
 });
 
@@ -435,7 +433,7 @@ test('a damaged record of answers is ignored and written again', async t => {
     JSON.stringify({ sha256: digest, machines: null }),
     JSON.stringify({ sha256: digest, machines: ['a test', null] }),
     JSON.stringify({ sha256: null, machines: ['a test'] }),
-    // The record is well formed, but for another file.
+    // For another file.
     JSON.stringify({ sha256: '0'.repeat(64), machines: ['a test'] }),
   ];
   for (const text of damaged) {
@@ -458,10 +456,10 @@ test('other ranges make another file beside that of a release that may still run
   t.true(!took('rewrite'));
 });
 
-/** A container image has it so: weights in one folder, an empty one for all else. */
+/** As in a container image: weights in one folder, everything else in another. */
 let places: { readonly cacheDir: string; readonly weightsDir: string };
 
-/** Prepares for a GPU, without ranges, as modnet at 448 has none. */
+/** Without ranges, as modnet at 448. */
 async function prepareOnGpu(manifest = model.manifest): Promise<PreparedModel> {
   places = { cacheDir: join(folder, 'all-else'), weightsDir: cacheDir };
   await mkdir(join(folder, 'manifests', 'tiny'), { recursive: true });
@@ -503,7 +501,6 @@ test('weights that are only in the folder that is read are enough', async t => {
   const [onCpu, ...more] = asked;
   t.deepEqual([onCpu?.precision, onCpu?.provider, more.length], ['fp32', 'cpu', 0]);
   t.truthy(onCpu?.path.startsWith(places.cacheDir));
-  // The answer is remembered: the device is not tried again.
   t.is(await askDevice(onGpu, options(0)), undefined);
   t.is(asked.length, 1);
 });
@@ -519,7 +516,6 @@ test('a graph that runs as it is runs the same on the CPU, and folders of weight
     [[onGpu.path, 'cpu']],
   );
   t.deepEqual(await readdir(dirname(onGpu.path)), before);
-  // Described anew it is another model.
   const brighter = { ...onGpu, activation: 'scale255' } as const;
   t.regex((await askDevice(brighter, options(0))) ?? '', /is wrong/);
 });

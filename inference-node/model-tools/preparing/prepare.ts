@@ -1,5 +1,3 @@
-/** Makes what a node starts from: the prepared graph of checked weights, with its sidecar. */
-
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -50,7 +48,6 @@ export function prepareModel(options: PrepareOptions): Promise<PreparedModel> {
   return loadPrepared({ ...options, make: makePrepared });
 }
 
-/** Two processes on one cache that make the same file at once make the same bytes. */
 export const makePrepared: MakePrepared = async (source, key, to) => {
   const { manifest, cacheDir, onProgress } = to;
   onProgress?.({ step: 'rewrite', width: key.inputWidth, height: key.inputHeight });
@@ -65,7 +62,7 @@ export const makePrepared: MakePrepared = async (source, key, to) => {
     exported: { width: inputWidth, height: inputHeight },
     wanted: { width: key.inputWidth, height: key.inputHeight },
     precision,
-    // On a CPU the conversion in the graph takes as long as ours.
+    // On a CPU, converting in the graph takes as long as ours.
     pixels: provider === 'cuda' ? { normalisation, colourOrder, activation } : undefined,
     quantise: ranges && (float32 => fitRanges(ranges, manifest, float32)),
   });
@@ -78,7 +75,7 @@ export const makePrepared: MakePrepared = async (source, key, to) => {
   return sha256;
 };
 
-/** Hashes the bytes that the graph is made from: a record of an earlier check is not enough. */
+/** Hashes the bytes themselves: a record of an earlier check does not suffice. */
 async function readChecked(path: string, manifest: ModelManifest): Promise<Buffer> {
   const file = manifest.files.find(({ name }) => name === manifest.graph.file);
   let bytes: Buffer;
@@ -94,18 +91,17 @@ async function readChecked(path: string, manifest: ModelManifest): Promise<Buffe
   return bytes;
 }
 
-/* Quantisation comes last: it takes the float32 graph at its input size. */
+/* Quantisation is last: it takes the float32 graph at its input size. */
 
 interface GraphPreparation {
   readonly inputName: string;
   readonly outputName: string;
   readonly exported: Size;
   readonly wanted: Size;
-  /** fp16 keeps half-precision weights as they are, for GPUs. */
+  /** fp16 keeps half-precision weights, for GPUs. */
   readonly precision: 'fp32' | 'fp16' | 'int8';
-  /** Required for int8: the ranges for this float32 graph. */
   readonly quantise?: ((float32: Graph) => Quantisation) | undefined;
-  /** CUDA takes bytes of this kind at both ends, and half precision throughout. */
+  /** CUDA takes bytes at both ends, and half precision in between. */
   readonly pixels?: PixelFormat | undefined;
 }
 
@@ -135,7 +131,6 @@ function toBytes(preparation: GraphPreparation): GraphPass {
   };
 }
 
-/** Float32 by the manifest's names: what engines feed and read, or the pass for bytes begins with. */
 function requireInterface(graph: Graph, inputName: string): void {
   const input = onlyInput(graph);
   if (input.name !== inputName) {
@@ -149,7 +144,7 @@ function requireInterface(graph: Graph, inputName: string): void {
 
 type RangesFile = NonNullable<PreparedKey['ranges']>;
 
-/** @throws ModelError `manifest` where the ranges are not of this float32 graph. */
+/** @throws ModelError `manifest` if the ranges do not fit this graph */
 export function fitRanges(
   { name: file, ranges }: RangesFile,
   manifest: ModelManifest,
@@ -173,7 +168,7 @@ export function fitRanges(
 
 const BYTE_MAX = 255;
 
-/** Gives the scale where the input is the bytes: all channels alike, with a whole mean. */
+/** The scale if bytes are the input: all channels alike, with a whole mean. */
 export function exactInputScale({ normalisation }: ModelManifest): Scale | undefined {
   const { mean, std } = normalisation;
   const alike = mean.every(value => value === mean[0]) && std.every(value => value === std[0]);

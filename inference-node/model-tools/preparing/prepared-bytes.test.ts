@@ -1,4 +1,4 @@
-/** Pins what the passes write of one small graph, by revision: caches hold files of that number. */
+/** Caches hold files of a revision, so its bytes must not change. */
 import { createHash } from 'node:crypto';
 import type { Graph } from '@matting/serving/onnx/graph.ts';
 import { PREPARER_REVISION } from '@matting/serving/prepared/prepared-cache.ts';
@@ -9,7 +9,7 @@ import { stockDeformable } from '../test/stock-deformable.ts';
 import { graphBytes, tinyGraph } from '../test/tiny-graph.ts';
 import { prepareGraph } from './prepare.ts';
 
-/** SHA-256 of what each revision writes. A later revision gets a line of its own. */
+/** SHA-256 of each revision's bytes. */
 const WRITTEN: Readonly<Record<number, string>> = {
   3: '7ae7b97784945cac34ae8e22534192b72171de920d21ec178c0792b61a8a39f4',
 };
@@ -25,7 +25,7 @@ const PIXELS = {
 
 type Preparation = Parameters<typeof prepareGraph>[1];
 
-/** Ranges that no engine measured: all that matters is that they are the same each time. */
+/** Not measured, only the same each time. */
 const quantise: Preparation['quantise'] = float32 => {
   const { measured } = planQuantisation(float32, { inputIsExact: true });
   const ranges = new Map(measured.map((name, at) => [name, [-at / 8, 1 + at / 4] as const]));

@@ -7,7 +7,7 @@ export interface WrittenGraph {
   readonly sha256: string;
 }
 
-/** Piece by piece: a graph of 1 GB is never assembled a second time. */
+/** Writes pieces: a graph of 1 GB is never assembled a second time. */
 export async function writeGraph(
   path: string,
   graph: Graph,

@@ -1,20 +1,19 @@
-/** A painted person before a wall: what a person sees cut out by a model that is added. Pure. */
+/** A painted person in front of a wall, for a person to judge an added model's cut-out. */
 import type { RgbaPicture } from '@matting/serving/picture/in-process.ts';
 
 type Rgb = readonly [number, number, number];
 
-/** Middle and half axes are shares of the picture's sides. */
+/** Centre and half axes, as shares of the sides. */
 type Ellipse = readonly [x: number, y: number, across: number, down: number, colour: Rgb];
 
 interface DrawnPicture {
   readonly picture: RgbaPicture;
-  /** The subject is 255 and the rest 0, one byte a pixel. */
   readonly matte: Uint8Array;
 }
 
 const SIDE_PX = 640;
 const WALL: Rgb = [70, 96, 122];
-/** The last that covers a pixel is seen there. */
+/** Later ones cover earlier ones. */
 const PERSON: readonly Ellipse[] = [
   [0.5, 0.52, 0.06, 0.16, [216, 158, 130]],
   [0.5, 0.98, 0.36, 0.42, [188, 44, 40]],
@@ -24,7 +23,6 @@ const PERSON: readonly Ellipse[] = [
   [0.55, 0.32, 0.016, 0.014, [50, 35, 30]],
   [0.5, 0.43, 0.045, 0.012, [170, 70, 75]],
 ];
-/** The picture has noise, as a camera's has. */
 const NOISE_LEVELS = 8;
 
 export function drawPicture(): DrawnPicture {

@@ -1,4 +1,3 @@
-/** Reads what a graph takes and gives, from ONNX Runtime; refuses one without a picture. Pure. */
 import { IMAGES_MAX, type TensorFacts } from '@matting/serving/engine/child/form-io.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
@@ -12,7 +11,7 @@ export interface PictureInput {
   readonly input: TensorFacts;
   readonly type: InputType;
   readonly layout: Layout;
-  /** Null: the graph leaves it open, as it may its sides. 4: with a trimap. */
+  /** Null: open. 4: with a trimap. */
   readonly channels: 3 | 4 | null;
   readonly width: number | null;
   readonly height: number | null;
@@ -30,7 +29,7 @@ export function describeTensors(tensors: readonly TensorFacts[]): string {
 
 type Dims = readonly (number | null)[];
 
-/** Null: open. Undefined: the graph states no shape. */
+/** Null: open. Undefined: no shape is stated. */
 function dimsOf({ shape = [] }: TensorFacts): Dims | undefined {
   if (shape.length === 0) return undefined;
   return shape.map(dim => (typeof dim === 'number' && dim > 0 ? dim : null));
@@ -40,14 +39,13 @@ function refuse(why: string): never {
   throw new ModelError('prepare', why);
 }
 
-/** @throws ModelError `prepare` where it takes no picture */
 export function pictureInput(inputs: readonly TensorFacts[]): PictureInput {
   const [input, ...others] = inputs;
   const takes = `the graph takes ${describeTensors(inputs)}`;
   if (input === undefined || others.length > 0) refuse(`${takes}: not one picture`);
   const type = INPUT_TYPES.find(known => known === input.type);
   if (type === undefined) refuse(`${takes}: not numbers of a picture`);
-  // A graph that states nothing is tried with the commonest.
+  // The commonest, if the graph states nothing.
   const dims = dimsOf(input) ?? [null, null, null, null];
   const layout = layoutOf(dims);
   if (layout === undefined) refuse(`${takes}: no picture`);
@@ -65,7 +63,7 @@ export function pictureInput(inputs: readonly TensorFacts[]): PictureInput {
   return { input, type, layout, channels, width, height };
 }
 
-/** More is no number of channels, but a side. */
+/** A larger dim is a side, not channels. */
 const CHANNELS_MAX = 8;
 
 function layoutOf(dims: Dims): Layout | undefined {
@@ -80,15 +78,11 @@ function layoutOf(dims: Dims): Layout | undefined {
   return isPixel(third) ? 'hwc' : undefined;
 }
 
-/** A picture's, or with a trimap. */
 function isPixel(dim: number | null): dim is 3 | 4 {
   return dim === 3 || dim === 4;
 }
 
-/**
- * Gives the outputs whose type and shape can be a matte's, in the graph's order.
- * @throws ModelError `settings` where there is none of that name, `prepare` where none can be
- */
+/** @throws ModelError `settings` if there is none of that name, `prepare` if none can be a matte */
 export function matteOutputs(
   outputs: readonly TensorFacts[],
   wished?: string,
@@ -107,7 +101,7 @@ function canBeMatte(output: TensorFacts): boolean {
   return isNumbers && (dims === undefined || hasMatteShape(dims));
 }
 
-/** A matte has one channel, or two classes, before or after the sides; its batch may be any. */
+/** One channel, or two classes, before or after the sides; any batch. */
 function hasMatteShape(dims: Dims): boolean {
   if (dims.length === 2) return true;
   const [first = null, , last = null] = dims.slice(dims.length === 4 ? 1 : 0);

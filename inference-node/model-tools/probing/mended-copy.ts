@@ -3,10 +3,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { mendApart } from '../preparing/mend-apart.ts';
 
-/** The graph as it will be prepared, or the file itself: what runs later is what is measured. */
+/**
+ * The graph as it will be prepared, or the file itself, so that the probe measures what runs later.
+ */
 export async function openMendedCopy(file: string) {
   const folder = await mkdtemp(path.join(tmpdir(), 'matting-mended-'));
-  // The file's own name: the runtime says it where it does not load.
+  // The runtime names the file if it does not load.
   const target = path.join(folder, path.basename(file));
   const outcome = await mendApart({ source: file, target });
   const isMended = outcome.state === 'mended';

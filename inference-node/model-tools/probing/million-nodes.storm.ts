@@ -1,4 +1,4 @@
-/** A graph of a million nodes: protobuf that costs a runtime minutes, and gigabytes. */
+/** Protobuf that costs a runtime minutes and gigabytes. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ModelError } from '@matting/serving/models/model-error.ts';
@@ -28,7 +28,7 @@ test('a million nodes end within the bounds, and the program beside them goes on
   t.true(beats > tookMs / BEAT_MS / 4, `${beats} beats in ${tookMs} ms`);
 });
 
-/** Sigmoids one after the other, in a second piece of the graph: protobuf joins the pieces. */
+/** Sigmoids in a chain, in a second piece of the graph: protobuf joins the pieces. */
 function encodeChain(nodes: number): Buffer {
   const value = (name: string, channels: number) => {
     return { name, elementType: ElementType.float32, dims: [1, channels, 16, 16] };
@@ -47,7 +47,6 @@ function encodeChain(nodes: number): Buffer {
   return Buffer.concat([...ends, field(7, Buffer.concat(chain))]);
 }
 
-/** Writes a field of protobuf, with its length before it. */
 function field(number: number, ...parts: readonly (string | Buffer)[]): Buffer {
   const bytes = Buffer.concat(parts.map(part => Buffer.from(part)));
   const head = [(number << 3) | 2];

@@ -1,4 +1,3 @@
-/** Recognises by its first bytes what a file is that is no ONNX file. */
 import { open } from 'node:fs/promises';
 import {
   diskError,
@@ -7,7 +6,6 @@ import {
   printable,
 } from '@matting/serving/models/model-error.ts';
 
-/** A file is recognised by this many of its first bytes. */
 export const HEAD_BYTES = 512;
 
 const KINDS: readonly (readonly [what: string, is: (head: Buffer, text: string) => boolean])[] = [
@@ -30,14 +28,13 @@ const KINDS: readonly (readonly [what: string, is: (head: Buffer, text: string) 
   ["in ONNX Runtime's own format", (_, text) => text.slice(4, 8) === 'ORTM'],
 ];
 
-/** @returns words that follow "it is", or undefined */
+/** @returns words that continue "it is", or undefined */
 export function whatElseItIs(head: Buffer): string | undefined {
   const text = head.toString('latin1', 0, HEAD_BYTES);
   if (/^\s*[{[]/.test(text)) return `JSON: ${text.trim().slice(0, 200)}`;
   return KINDS.find(([, is]) => is(head, text))?.[0];
 }
 
-/** @throws ModelError of that kind with what the file is, `disk` where it cannot be read */
 export async function requireOnnx(path: string, kind: ModelErrorKind): Promise<void> {
   const head = Buffer.alloc(HEAD_BYTES);
   await using file = await open(path).catch(error => {

@@ -1,4 +1,4 @@
-/** Graphs of a few nodes that find what is warm in a picture, at ends of every kind. */
+/** Graphs of a few nodes that find warm colours, with inputs and outputs of every kind. */
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -35,9 +35,9 @@ interface WarmGraph {
   readonly inputType?: number;
   readonly output?: Dims;
   readonly outputType?: number;
-  /** Nodes from `x` of the input's type to `rgb`, float32 [n, 3, h, w]. */
+  /** From `x` to `rgb`, float32 [n, 3, h, w]. */
   readonly before?: readonly GraphNode[];
-  /** Nodes from `logits`, float32 [n, 1, h, w], to `alpha`. */
+  /** From `logits`, float32 [n, 1, h, w], to `alpha`. */
   readonly after?: readonly GraphNode[];
   readonly constants?: Readonly<Record<string, Tensor>>;
 }
@@ -90,21 +90,20 @@ async function probe(
   return await probeGraph(file, facts, { childEnv: CACHE_ENV, ...limits });
 }
 
-/** Alphas of the drawn person's body and of the wall, in the cut-out. */
+/** Alphas of the person's body and of the wall. */
 async function alphasOf({ cutout }: Probe): Promise<readonly [body: number, wall: number]> {
   const { data } = await sharp(cutout).raw().toBuffer({ resolveWithObject: true });
   const alphaAt = (x: number, y: number) => data[4 * (y * 640 + x) + 3] ?? -1;
   return [alphaAt(320, 500), alphaAt(50, 50)];
 }
 
-/** A constant beside the graph's own, by its name. */
 const scalar = (value: number) => float32Tensor([value], []);
 const AS_FLOATS = [nodeOf('Cast', ['x'], 'rgb', [integer('to', ElementType.float32)])];
 const FROM_NHWC = [nodeOf('Transpose', ['x'], 'rgb', [integers('perm', [0, 3, 1, 2])])];
 const MATTE = nodeOf('Sigmoid', ['logits'], 'matte');
 
 test('a graph that is mended when it is prepared is measured as it will run', async t => {
-  // The stock form takes 1.6 GB and more.
+  // The stock form takes over 1.6 GB.
   const stock = stockDeformable({ outputs: 1, channels: 64, height: 256, width: 256 });
   const bytes = Buffer.concat([...encodeModel(stock)]);
   const limits = { memoryMaxBytes: 1300 * 1024 ** 2 };
@@ -155,7 +154,7 @@ test('facts that nobody states are open, beside those that the graph decides', a
   ]);
   const bytes = { inputType: ElementType.uint8, before: AS_FLOATS };
   t.deepEqual((await wordsOf(bytes, {})).open, ['activation']);
-  // Of several outputs the catalogue's rows alone take the first.
+  // Only rows of the catalogue take the first of several outputs.
   const several = { ...encodedGraph({}), outputs: ['alpha', 'rgb', 'logits'].map(tensorOf) };
   const file = Buffer.concat([...encodeModel(several)]);
   const open = await t.throwsAsync(probe(t, file), { instanceOf: OpenFacts });
@@ -182,7 +181,7 @@ test('stated facts that the graph contradicts are refused', async t => {
   }
 });
 
-/** Halved three times and back, and added to itself: only a multiple of 8 is as large as before. */
+/** Halved three times, doubled back, and added to itself: only multiples of 8 keep their size. */
 const IN_EIGHTHS: WarmGraph = {
   ...{ input: [1, 3, null, null], output: [1, 1, null, null] },
   constants: { scales: float32Tensor([1, 1, 8, 8], [4]), half: scalar(0.5) },
@@ -215,11 +214,11 @@ test('a graph of any size is tried with narrow pictures too: the least side that
   const reflects = encodeTrap({ kind: 'reflects' });
   t.is((await probe(t, reflects, facts)).shortestSide, 64);
   t.is((await probe(t, IN_EIGHTHS, { ...facts, multipleOf: 8 })).shortestSide, 8);
-  // Every picture has the same sides under another fit.
+  // Other fits have one size.
   t.is((await probe(t, reflects, { ...facts, fit: 'stretch' })).shortestSide, undefined);
 });
 
-/** The mask is flat before its Reshape: mended, the convolution gets three sides of it, not four. */
+/** The mask is flat before its Reshape, so the mended convolution gets three sides, not four. */
 function maskOfThreeSides(): Graph {
   const stock = stockDeformable({ outputs: 1 });
   const flat = nodeOf('Reshape', ['mask', 'flat.shape'], 'mask.flat');
@@ -239,7 +238,7 @@ test('a graph that runs is measured as it is where its mended copy does not run'
   const file = join(await temporaryFolder(t), 'flat.onnx');
   const bytes = Buffer.concat([...encodeModel(graph)]);
   await writeFile(file, bytes);
-  // The premise: there is something to mend, and what comes of it does not run.
+  // There is something to mend, and the mended graph does not run.
   await using copy = await openMendedCopy(file);
   t.true(copy.isMended);
   const mended = probeGraph(copy.path, STATED, { asItIs: true });
@@ -249,7 +248,7 @@ test('a graph that runs is measured as it is where its mended copy does not run'
   t.like(found.graph, { inputWidth: 7, inputHeight: 9 });
 });
 
-/** Half of the matte is the trimap's; the index is out of bounds where there is none. */
+/** Half of the matte is the trimap's. Without one the index is out of bounds. */
 const WITH_TRIMAP = {
   constants: {
     ...{ from: int64Tensor([0], [1]), to: int64Tensor([3], [1]), axis: int64Tensor([1], [1]) },
@@ -277,7 +276,7 @@ test('a graph of four channels is shown trimaps, and measured as what refines a 
       { ...STATED, ...facts },
     );
     t.true(found.graph.trimap);
-    // Far from the person's edge it is the drawn matte's.
+    // Far from its edge the matte is the drawn one.
     t.deepEqual(await alphasOf(found), [255, 0]);
   }
   t.is((await probe(t, { input: [1, null, 48, 48] })).graph.trimap, undefined);
@@ -354,7 +353,7 @@ test('a graph that fails is refused with its cause, within bounds of memory and 
 
 type Refused = readonly [WarmGraph | Uint8Array, ModelErrorKind, RegExp, ProbeLimits?];
 
-/** The graph, whose weights are in another file. */
+/** Weights in another file. */
 function encodeWithData(file: string): Buffer {
   const model = ModelProto.decode(encodeWarm({}));
   const warm = model.graph?.initializer.find(({ name }) => name === 'warm');

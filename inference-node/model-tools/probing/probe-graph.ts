@@ -1,7 +1,4 @@
-/**
- * Measures what an ONNX file costs and whether it answers with a matte, by the facts that somebody
- * states of it. The file is anybody's: a bounded child alone loads it.
- */
+/** A stranger may have made the file, so only a bounded child loads it. */
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type FormSpec, formIo } from '@matting/serving/engine/child/form-io.ts';
@@ -34,8 +31,7 @@ import {
 } from './probe.ts';
 
 /**
- * @throws ModelError `prepare` with what the file is or does, `settings` where facts do not fit it;
- * OpenFacts
+ * @throws ModelError `prepare` for a bad file, `settings` for facts that do not fit it; OpenFacts
  */
 export async function probeGraph(
   file: string,
@@ -53,7 +49,6 @@ export async function probeGraph(
     limits.signal?.throwIfAborted();
     const isOwn = !copy.isMended || !(error instanceof ModelError) || error.kind !== 'prepare';
     if (isOwn) throw error;
-    // Preparing falls back to the file itself too, where the mended graph does not run.
     return await probeFile(whole, facts, limits);
   }
 }
@@ -73,7 +68,6 @@ async function probeFile(file: string, facts: Facts, limits: ProbeLimits): Promi
   return await measure({ child, loaded, picture, spec, multipleOf: known.multipleOf });
 }
 
-/** Adds what the graph decides. */
 function knownFacts(picture: PictureInput, { outputs }: LoadedGraph, facts: Facts): Facts {
   const { type, channels, width, height } = picture;
   const refuse = (why: string) =>
@@ -194,16 +188,16 @@ function refusal(why: string, cause?: unknown): ModelError {
   return new ModelError('prepare', why, cause);
 }
 
-/** Relative: less is rounding. */
+/** Relative. A smaller range is rounding. */
 const CONSTANT_WITHIN = 1e-5;
 
-/** @throws ModelError where the answer has no numbers, one number alone, or not a matte's shape */
+/** @throws ModelError if the answer has no numbers, is constant, or has no matte's shape */
 function matteOf({ output, values, rgb, size }: Run, { loaded, picture, spec }: OpenGraph) {
   const { notFinite, range } = output;
   if (notFinite) throw refusal('the graph answers with values that are not numbers');
   const tensor = loaded.outputs.find(({ name }) => name === spec.outputName);
   const io = formIo(spec, spec.form, { input: picture.input, output: tensor! });
-  // Tells the reader of the answer where in the input the picture is.
+  // Sets the picture's placement for the answer.
   io.input(rgb, size);
   const [least, most] = range;
   try {
@@ -220,8 +214,8 @@ function matteOf({ output, values, rgb, size }: Run, { loaded, picture, spec }: 
 }
 
 /**
- * The least side that runs beside the longest, lying and standing: a layer may be larger than what
- * a narrow picture leaves of it. Pictures have such sides by fit short-side alone.
+ * The shortest side that runs next to the longest, in both orientations: a layer may be larger than
+ * a narrow picture. Only fit short-side has such inputs.
  */
 async function shortestSideOf(graph: OpenGraph): Promise<number | undefined> {
   const { multipleOf = 1, spec } = graph;

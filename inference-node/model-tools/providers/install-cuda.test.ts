@@ -1,4 +1,3 @@
-/** Tests what is installed of the wheel, what is refused, and what a failure leaves. */
 import {
   chmod,
   mkdir,

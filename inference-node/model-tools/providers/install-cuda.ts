@@ -1,7 +1,6 @@
 /**
- * `providers install cuda`: ONNX Runtime's part for NVIDIA's GPUs, which npm does not bring, put
- * beside a copy of the runtime, where an installation of packages does not touch it. It reaches
- * into the runtime's structures, so it must be of exactly our version.
+ * ONNX Runtime's part for NVIDIA's GPUs, which npm lacks, next to a copy of the runtime, where an
+ * installation of packages leaves it alone. It needs exactly our version of the runtime.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -20,7 +19,7 @@ import {
 } from '@matting/serving/providers/provider-files.ts';
 import { filesIn, installWheel, type Wheel, type WheelInstall } from './install-wheel.ts';
 
-/** Its libraries load into the version of onnxruntime-node that its name bears (docs/gpu.md). */
+/** Its libraries load into the version of onnxruntime-node in its name (docs/gpu.md). */
 export const CUDA_WHEEL: Wheel = {
   project: 'onnxruntime-gpu',
   name: 'onnxruntime_gpu-1.30.0-cp312-cp312-manylinux_2_28_x86_64.whl',
@@ -28,7 +27,6 @@ export const CUDA_WHEEL: Wheel = {
   sha256: '6acc0f4b3d5ac5f2984432faa59dd8fcce6775f8b43a7140afa0f322c7a703b1',
 };
 
-/** Returns the folder. @throws ProviderError, ModelError `disk`, the signal's reason */
 export async function installCuda(options: WheelInstall, wheel = CUDA_WHEEL): Promise<string> {
   if (platform() !== 'linux' || arch() !== 'x64') {
     throw new ProviderError(`ONNX Runtime has no CUDA provider for ${platform()} on ${arch()}`);

@@ -1,4 +1,3 @@
-/** Tests that nothing but the pinned wheel of OpenVINO is installed, and what a failure leaves. */
 import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { createServer, type RequestListener } from 'node:http';
 import path from 'node:path';
@@ -23,7 +22,7 @@ async function openIndex(t: ExecutionContext, answer: RequestListener): Promise<
   return `http://127.0.0.1:${await listen(t, createServer(answer))}/simple/`;
 }
 
-/** An index with the wheel's name, and other bytes behind it. */
+/** The wheel's name, but other bytes. */
 function listing(wheel: Buffer): RequestListener {
   return ({ url }, response) => {
     if (url === '/simple/openvino/') {

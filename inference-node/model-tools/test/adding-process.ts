@@ -1,4 +1,4 @@
-/** Adds a model in a process of its own, which says how far it has come and goes no further. */
+/** Adds a model in its own process, which reports its progress and stops there. */
 import { addModel } from '../adding/add-model.ts';
 import { addingIn, FOUND } from './adding.ts';
 

@@ -1,4 +1,4 @@
-/** `models add` without a graph that is run: what a probe would find is made up. */
+/** `models add` with a made-up probe. */
 import { join } from 'node:path';
 import type { AddContext } from '../adding/add-model.ts';
 import type { Probe } from '../probing/probe.ts';
@@ -12,7 +12,6 @@ export const FOUND: Probe = {
   cutout: Buffer.from('cut-out'),
 };
 
-/** Adds under a folder of its own. */
 export function addingIn(folder: string, own: Partial<AddContext> = {}): AddContext {
   return {
     folders: {

@@ -1,4 +1,4 @@
-/** An npm registry on 127.0.0.1 that serves one package made by the test, or fails to. */
+/** An npm registry on 127.0.0.1 for one package made by the test. */
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -21,25 +21,23 @@ export function sha256(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** How the tarball is sent; the next request takes the first of `FakeRegistry.answers`. */
+/** The next request takes the first of `FakeRegistry.answers`. */
 export type TarballAnswer =
   | 'whole'
-  /** The connection ends in the middle. */
   | 'broken'
-  /** The response ends in the middle as if it were complete. */
+  /** Ends in the middle as if complete. */
   | 'truncated'
-  /** One byte of the package is another. */
   | 'altered'
-  /** Half of it comes, then nothing more. */
+  /** Half of it, then nothing. */
   | 'stalled';
 
 export interface FakeRegistry {
   readonly url: string;
   readonly tarball: Buffer;
-  /** Taken from the front; `whole` once it is empty. */
+  /** `whole` once it is empty. */
   readonly answers: TarballAnswer[];
   readonly requests: string[];
-  /** When set, requests without this token are refused. */
+  /** If set, other requests are refused. */
   token: string | undefined;
   readonly options: () => Promise<NpmConfig>;
   close(): Promise<void>;
@@ -51,7 +49,7 @@ export interface TinyModel {
   readonly tarball: Buffer;
 }
 
-/** Weights in three parts; `paddingBytes` makes the tarball longer than one read of a socket. */
+/** Three parts. `paddingBytes` makes the tarball longer than one read of a socket. */
 export async function makeTinyModel(paddingBytes = 400_000): Promise<TinyModel> {
   const weights = graphBytes(tinyGraph({ side: 64, half: true }));
   const third = Math.ceil(weights.length / 3);
@@ -120,7 +118,6 @@ function integrityOf(bytes: Uint8Array): string {
   return `sha512-${createHash('sha512').update(bytes).digest('base64')}`;
 }
 
-/** The port on 127.0.0.1, until the test ends. */
 export async function listen(t: Pick<ExecutionContext, 'teardown'>, server: Server) {
   const sockets = new Set<Socket>();
   server.on('connection', socket => sockets.add(socket));
@@ -144,7 +141,6 @@ export async function openFakeRegistry(tarball: Buffer): Promise<FakeRegistry> {
     answers,
     requests,
     token: undefined,
-    // Without retries of the request, and with a short timeout.
     options: async () => ({ registry: url, 'fetch-retries': '0', 'fetch-timeout': '500' }),
     close: async () => {
       server.closeAllConnections();

@@ -1,31 +1,29 @@
-/** A host of models on this machine, with the manners of those on the network. */
+/** Imitates a host of models. */
 import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** How the next request for bytes is answered; ranges are kept to but for `endless` and `drip`. */
+/** Ranges are respected except by `endless` and `drip`. */
 export type HostAnswer =
   | 'whole'
-  /** Half of the file comes, then the connection breaks. */
   | 'cut'
-  /** The answer has no length and no end. */
+  /** Neither length nor end. */
   | 'endless'
-  /** A byte now and then. */
   | 'drip'
-  /** Another status, without the file. */
+  /** A status, without the file. */
   | number;
 
 export interface HostedFile {
   readonly bytes: Buffer;
-  /** Absent: of the bytes. Empty: the host says nothing by which a cut file could be resumed. */
+  /** Absent: from the bytes. Empty: a cut file cannot be resumed. */
   readonly etag?: string;
-  /** The bytes are there: this host redirects to it after it has checked the token. */
+  /** Where this host redirects to after it has checked the token. */
   readonly redirect?: string;
 }
 
 export interface ModelHost {
   readonly url: string;
-  /** The keys are paths. A path of a branch is one of its commit, where `commit` is set. */
+  /** By path. If `commit` is set, a branch's path stands for the commit's. */
   readonly files: Map<string, HostedFile>;
   readonly answers: HostAnswer[];
   readonly requests: {
@@ -35,7 +33,6 @@ export interface ModelHost {
   }[];
   token: string | undefined;
   commit: string | undefined;
-  /** Called when it has cut an answer. */
   onCut: () => void;
   close(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** A deformable convolution as deform_conv2d_onnx_exporter 1.2.0 writes it, in a graph of its own. */
+/** A deformable convolution as deform_conv2d_onnx_exporter 1.2.0 writes it. */
 import {
   ElementType,
   elementCount,
@@ -26,15 +26,15 @@ export interface StockOptions {
   readonly width?: number;
   readonly mask?: boolean;
   readonly bias?: boolean;
-  /** Channels of `picture`, 4, and of `output`, 4. */
+  /** 4 if absent, also of `output`. */
   readonly channels?: number;
   readonly outputs?: number;
-  /** A Reshape that the exporter puts in for OpenVINO. */
+  /** A Reshape for OpenVINO. */
   readonly patch?: boolean;
   readonly opset?: number;
 }
 
-/** A fixed sequence in [-0.5, 0.5). */
+/** In [-0.5, 0.5). */
 function createSequence(): () => number {
   let state = 7;
   return () => {
@@ -43,7 +43,7 @@ function createSequence(): () => number {
   };
 }
 
-/** Pixels; many points then lie beyond the border. */
+/** Pixels: many points lie beyond the border. */
 const OFFSET_REACH = 16;
 
 class Stock {
@@ -86,7 +86,7 @@ class Stock {
   }
 }
 
-/** Input `input` [b, 3, height, width], output `output`; `picture`, `offset`, `mask` in between. */
+/** `input` [b, 3, height, width] to `output`, with `picture`, `offset` and `mask` in between. */
 export function stockDeformable(options: StockOptions = {}): Graph {
   const { pictures: b = 1, offsetGroups: g = 1, group = 1, kernel = 3, stride = 1 } = options;
   const { dilation = 1, height = 9, width = 7, mask = true, bias = false, opset = 17 } = options;
@@ -168,7 +168,7 @@ function positions(stock: Stock, points: Points): void {
   stock.add('Sub', ['p', 'floor'], 'd');
 }
 
-/** t, l, b, r as the exporter calls them, and d and 1 - d of y and x. */
+/** The exporter's t, l, b, r, and d and 1 - d of y and x. */
 function coordinates(stock: Stock, [height, width]: readonly [number, number]): void {
   stock.add('Cast', ['floor'], 'whole', [integer('to', ElementType.int64)]);
   for (const [axis, name, next, end] of [
@@ -214,7 +214,7 @@ function cornerOf(stock: Stock, corner: string, shape: Corner): string {
   return stock.add('Mul', [weight, `${corner}.value`], `${corner}.term`);
 }
 
-/** Runs on noise, by ONNX Runtime without optimisations, which would rewrite both alike. */
+/** Without optimisations, which would rewrite both forms alike. */
 export function runOnNoise(graph: Graph, output = 'output'): Promise<Float32Array> {
   const dims = graph.inputs[0]?.dims.map(Number) ?? [];
   const data = Float32Array.from({ length: elementCount(dims) }, createSequence());

@@ -1,4 +1,4 @@
-/** A graph of a few kilobytes with the properties of the real ones. */
+/** A few kilobytes with the properties of the real graphs. */
 import {
   ElementType,
   encodeModel,
@@ -18,19 +18,19 @@ import { at } from '@matting/test-support/at.ts';
 import { prepareGraph } from '../preparing/prepare.ts';
 
 export interface TinyGraphOptions {
-  /** Pixels, of the square the literal Resize targets are for. */
+  /** Side in pixels, for literal Resize targets. */
   readonly side: number;
   /** Half-precision weights, float32 at both ends and around Resize. */
   readonly half?: boolean;
-  /** How Resize targets are written; `literal` unless given. */
+  /** `literal` if absent. */
   readonly sizes?: 'literal' | 'computed';
-  /** The input's height and width are free: `computed` targets then follow any input. */
+  /** Height and width are free, and `computed` targets follow. */
   readonly free?: boolean;
 }
 
 const CHANNELS = 4;
 
-/** Input `input`, matte `output`, side outputs `side` (a matte too) and `deep` (features). */
+/** `input` to the matte `output`, with side outputs `side` (another matte) and `deep`. */
 export function tinyGraph({ side, half, sizes, free }: TinyGraphOptions): Graph {
   const builder = new Builder(half === true);
   const start = builder.enter('input');
@@ -66,7 +66,7 @@ export function tinyGraph({ side, half, sizes, free }: TinyGraphOptions): Graph 
   };
 }
 
-/** Prepared for another size than the 64 pixels that it was exported for, or for the same. */
+/** The graph was exported for 64 pixels. */
 export function prepareTinyGraph(
   source: Graph,
   side = 64,
@@ -146,12 +146,12 @@ class Builder {
     return this.#cast(resized, ElementType.float16);
   }
 
-  /** The first two dims of `batch`, then numbers: how ISNet was exported. */
+  /** As ISNet was exported: the first two dims of `batch`, then numbers. */
   literalSizes(batch: string, side: number): string {
     return this.#sizes(batch, this.#constant(int64Tensor([side, side], [2])));
   }
 
-  /** The first two dims of `batch`, then height and width of `like`: how U-2-Net was exported. */
+  /** As U-2-Net was exported: the first two dims of `batch`, then the sides of `like`. */
   sizesOf(like: string, batch: string): string {
     const shape = this.node('Shape', [like]);
     const sides = [2, 3].map(axis => {
@@ -204,7 +204,7 @@ class Builder {
   }
 }
 
-/** Takes multiples of 1/64 from -0.5 to 0.5, which need no rounding. */
+/** Multiples of 1/64 from -0.5 to 0.5 need no rounding. */
 function halfTensor(values: readonly number[], dims: readonly number[]): Tensor {
   const halves = Uint16Array.from(values, value => {
     if (value === 0) return 0;
@@ -228,7 +228,7 @@ export function runGraph(
   return runOnce(bytes, { input: { data, dims: [1, 3, side, side] } }, output);
 }
 
-/** The ranges of a graph's values on the picture of runGraph; they include 0. */
+/** On the picture of runGraph; includes 0. */
 export async function measureRanges(graph: Graph, names: readonly string[], side: number) {
   const ranges = new Map<string, readonly [number, number]>();
   for (const name of names) {

@@ -1,4 +1,3 @@
-/** Fetching a file from an address: what is refused, what is followed, and what goes on after a cut. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { writeFileWhole } from '@matting/serving/models/cache-files.ts';
@@ -129,7 +128,7 @@ test('a cut file goes on where it broke, and begins again where it has changed s
   for (const [first, answers, ranges] of [
     [{ bytes: BYTES }, ['cut', 'cut'], [undefined, /^bytes=\d+-$/, /^bytes=\d+-$/]],
     [before, ['cut'], [undefined, /^bytes=\d+-$/]],
-    // Nothing says that it is still the same.
+    // Nothing shows that it is still the same file.
     [{ bytes: BYTES, etag: '' }, ['cut'], [undefined, undefined]],
   ] as const) {
     host.requests.length = 0;

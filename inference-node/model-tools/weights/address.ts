@@ -1,6 +1,6 @@
 /**
- * Gets a file from an https address: redirects are followed, a token goes to one origin alone. http
- * is for this machine. What is relied on is what huggingface.co, github.com and object storage do.
+ * Sends a token to one origin alone. Relies on the behaviour of huggingface.co, github.com and
+ * object storage.
  */
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
@@ -9,9 +9,8 @@ import { ask, drop, follow, LEAST_SPEED } from './bounded-get.ts';
 import { isInterruption, networkReason } from './fetch-reasons.ts';
 
 export interface AddressAccess {
-  /** Bearer; goes to `origin` alone, and never along a redirect to another. */
+  /** Bearer, for `origin` alone, never along a redirect to another. */
   readonly token?: { readonly text: string; readonly origin: string };
-  /** HTTPS_PROXY, HTTP_PROXY and NO_PROXY, in either case. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly limits?: Partial<AddressLimits>;
 }
@@ -21,22 +20,20 @@ type AddressLimits = typeof ADDRESS_LIMITS;
 const ADDRESS_LIMITS = {
   connectMs: 10_000,
   firstByteMs: 30_000,
-  /** A download may get no byte for so long. */
   idleMs: 30_000,
   ...LEAST_SPEED,
-  /** One address gets so many attempts; between two the client waits, longer each time. */
+  /** Attempts at one address, with growing waits in between. */
   attemptsMax: 8,
   attemptWaitMs: 1_000,
 };
 
-/** The Hub's answers, redirects too, have in it the commit that a branch or tag stands for. */
+/** The Hub names here the commit of a branch or tag, also in redirects. */
 const COMMIT_HEADER = 'x-repo-commit';
 const COMMIT = /^[0-9a-f]{40}$/;
 
-/** The answer is another one later: it was cut, is overloaded, or is too slow. */
+/** Worth another try: the answer was cut, too slow, or says overloaded. */
 export class InterruptedError extends Error {}
 
-/** @throws ModelError `settings`: https only, and http from this machine */
 export function requireAddress(text: string, from?: URL): URL {
   const url = URL.parse(text, from?.href);
   const refuse = (why: string) => new ModelError('settings', `${describeUrl(url, text)}: ${why}`);
@@ -48,7 +45,7 @@ export function requireAddress(text: string, from?: URL): URL {
   throw refuse(from === undefined ? 'only https is fetched' : 'it redirects to what is not https');
 }
 
-/** Without what a query may hold: a signature lets anybody in. */
+/** Without the query: a signature in it would let anybody in. */
 export function describeUrl(url: URL | null, text = ''): string {
   return url === null ? JSON.stringify(text.slice(0, 200)) : `${url.origin}${url.pathname}`;
 }
@@ -78,7 +75,10 @@ export class AddressClient {
     await this.#agent.destroy();
   }
 
-  /** The last answer of redirects. @throws ModelError; InterruptedError */
+  /**
+   * Follows redirects.
+   * @throws ModelError; InterruptedError
+   */
   async get(
     address: string,
     headers: Readonly<Record<string, string>>,
@@ -88,7 +88,7 @@ export class AddressClient {
     return follow(requireAddress(address), askOne, requireAddress);
   }
 
-  /** Finds the commit of a branch of the Hub; undefined where the host does not name it. */
+  /** For a branch of the Hub. Undefined if the host does not name it. */
   async findCommit(address: string, signal: AbortSignal): Promise<string | undefined> {
     const commitOf = ({ headers }: Dispatcher.ResponseData) =>
       COMMIT.exec(String(headers[COMMIT_HEADER]))?.[0];

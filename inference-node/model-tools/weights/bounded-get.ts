@@ -1,4 +1,4 @@
-/** Gets with bounds that undici lacks: the wait for an answer, its speed, its pieces, redirects. */
+/** Bounds that undici lacks: the wait for an answer, its speed, its pieces, redirects. */
 import { boundPieces, PieceCount } from '@matting/program/piece-count.ts';
 import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
@@ -6,7 +6,7 @@ import { type Dispatcher, request } from 'undici';
 
 type Answer = Dispatcher.ResponseData;
 
-/** A window has to bring so much at least: else a gigabyte would take a week. */
+/** Otherwise a gigabyte could take a week. */
 export const LEAST_SPEED = { windowMs: 60_000, windowBytesMin: 600_000 };
 const REDIRECTS_MAX = 5;
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
@@ -25,7 +25,7 @@ export async function ask(url: URL, headers: object, call: Call): Promise<Answer
   const slow = new AbortController();
   const pieces = new PieceCount();
   let before = 0;
-  // Before the headers too: undici begins to wait anew at each interim answer.
+  // Runs before the headers too: undici restarts its wait at each interim answer.
   const timer = setInterval(() => {
     const bytes = pieces.bytes - before;
     const detail = `${bytes} bytes in ${windowMs / 1000} s, at least ${windowBytesMin} are needed`;
@@ -45,8 +45,9 @@ export async function ask(url: URL, headers: object, call: Call): Promise<Answer
 }
 
 /**
- * The last answer, or the first that is `enough`. @throws ModelError `fetch`
- * @param requireTarget the address that a redirect names, or it throws
+ * @param requireTarget resolves a redirect's address, or throws
+ * @param enough ends at a redirect
+ * @throws ModelError `fetch`
  */
 export async function follow(
   url: URL,
@@ -67,7 +68,7 @@ export async function follow(
   throw new ModelError('fetch', `cannot fetch ${url.origin}${url.pathname}: ${reason}`);
 }
 
-/** Ends the connection: the body may have no end. */
+/** The body may have no end, so this ends the connection. */
 export function drop({ body }: Pick<Answer, 'body'>): void {
   body.on('error', () => undefined).destroy();
 }

@@ -1,7 +1,6 @@
 /**
- * The bytes of an address into a file that appears whole: a cut connection is taken up where it
- * broke (Range, If-Range), the sum is taken while it arrives, and what is no model is known by its
- * first bytes.
+ * Resumes a cut connection (Range, If-Range), hashes bytes as they arrive, and recognises a file
+ * that is no model by its first bytes.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
@@ -18,12 +17,10 @@ interface Wanted {
   readonly bytesMax: number;
   readonly bytes?: number | undefined;
   readonly sha256?: string | undefined;
-  /** A graph is distinguished from what else an address may give. */
   readonly isGraph: boolean;
 }
 
 export interface Downloaded {
-  /** The one of the tried addresses that gave the file. */
   readonly url: string;
   readonly bytes: number;
   readonly sha256: string;
@@ -37,7 +34,10 @@ interface DownloadContext {
     | undefined;
 }
 
-/** Tries each until one gives the file. @throws ModelError `fetch` with what each did, `disk` */
+/**
+ * Tries each in turn.
+ * @throws ModelError `fetch` with each failure, `disk`
+ */
 export async function downloadFromAny(
   urls: readonly string[],
   file: WholeFile,
@@ -67,7 +67,7 @@ class Download {
   #received = 0;
   #hash: Hash = createHash('sha256');
   #head: Buffer = Buffer.alloc(0);
-  /** An ETag or a date of the file that has begun; undefined: a cut one begins again. */
+  /** ETag or date of the file. Undefined: a cut download begins again. */
   #validator: string | undefined;
 
   constructor(url: URL, file: WholeFile, wanted: Wanted, context: DownloadContext) {
@@ -124,7 +124,6 @@ class Download {
     }
   }
 
-  /** @returns how many bytes the whole has, where the answer says so */
   async #begin(status: number, headers: Headers): Promise<number | undefined> {
     if (status === 206) {
       const [, from, total] =
@@ -135,7 +134,7 @@ class Download {
       }
       return total === '*' ? undefined : Number(total);
     }
-    // The bytes that were there are another file's, or all of it.
+    // The earlier bytes are another file's, or this is all of it.
     await this.#beginAgain();
     if (status === 416) throw new InterruptedError('it sends no part of the file');
     if (status !== 200) throw this.#refusal(status);

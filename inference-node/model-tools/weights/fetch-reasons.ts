@@ -1,4 +1,3 @@
-/** Explains why a registry or an address gave no file, by the codes of its clients. */
 import { SmallPiecesError } from '@matting/program/piece-count.ts';
 
 export const CHECK_REGISTRY = '; check the registry npm is configured for, then try again';
@@ -55,12 +54,10 @@ const INTERRUPTION_CODES: ReadonlySet<string> = new Set([
   'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
 ]);
 
-/** Whether a later try may get it. */
 export function isInterruption(error: unknown): boolean {
   return INTERRUPTION_CODES.has(codeOf(error));
 }
 
-/** @param advice for what has none of its own */
 export function networkReason(error: unknown, advice = ''): string {
   const who = error instanceof SmallPiecesError ? 'it ' : '';
   return REASONS[codeOf(error)] ?? `${who}${(error as Error).message}${advice}`;

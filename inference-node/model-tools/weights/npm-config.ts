@@ -1,6 +1,6 @@
 /**
- * npm's settings as npm finds them: the environment, then the npmrc of the project, of the user,
- * of the machine and of npm itself. Only what a fetch of a package needs is read from them.
+ * npm's settings as npm finds them: the environment, then the npmrc of the project, the user, the
+ * machine and npm itself. Reads only what fetching a package needs.
  */
 import { access, constants, readFile, realpath } from 'node:fs/promises';
 import { homedir } from 'node:os';
@@ -8,18 +8,17 @@ import { delimiter, dirname, join } from 'node:path';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { parse } from 'ini';
 
-/** Keys are npm's, such as `registry`, `@scope:registry`, `//host/:_authToken`. Never print it. */
+/** npm's keys, such as `registry`, `@scope:registry`, `//host/:_authToken`. Never print it. */
 export type NpmConfig = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 type Env = Readonly<Record<string, string | undefined>>;
 
 const VARIABLE = /^npm_config_/i;
-/** `${NAME}`, and `${NAME?}` for one that may be unset; a backslash before it keeps it as it is. */
+/** `${NAME}`, or `${NAME?}` if it may be unset. A backslash in front escapes it. */
 const REFERENCE = /(?<!\\)(\\*)\$\{([^${}?]+)(\?)?\}/g;
-/** Without a host they would go to any: npm refuses them too. */
+/** Without a host they would go to any, so npm refuses them too. */
 const LOGINS = ['_auth', '_authToken', '_password', 'username'];
 
-/** @throws ModelError `settings` */
 export async function loadNpmConfig({ env, cwd }: { env: Env; cwd: string }): Promise<NpmConfig> {
   const own = ofEnvironment(env);
   const npm = await locateNpm(env);
@@ -52,14 +51,14 @@ async function readNpmrc(path: NpmConfig[string], env: Env): Promise<NpmConfig> 
     text = await readFile(String(path), 'utf8');
   } catch (error) {
     const { code = '', message } = error as NodeJS.ErrnoException;
-    // A service's user may not see the home that it is told of; npm goes on too.
+    // A service's user may not be able to read its home; npm continues too.
     if (['ENOENT', 'ENOTDIR', 'EACCES'].includes(code)) return {};
     throw unusable(message, error);
   }
   const config: Record<string, string | readonly string[]> = {};
   const expand = (value: unknown) => expandReferences(String(value), env);
   for (const [name, value] of Object.entries(parse(text) as Record<string, unknown>)) {
-    // A section is none of npm's.
+    // npm has no sections.
     if (Array.isArray(value)) config[expand(name)] = value.map(expand);
     else if (typeof value !== 'object') config[expand(name)] = expand(value);
   }
@@ -80,7 +79,7 @@ export function unusable(reason: string, cause?: unknown): ModelError {
   return new ModelError('settings', `the npm configuration cannot be used: ${reason}`, cause);
 }
 
-/** The nearest folder of a package; without one, where the program was started. */
+/** The nearest package's folder, else the working directory. */
 async function projectFolder(cwd: string): Promise<string> {
   for (let folder = cwd; ; folder = dirname(folder)) {
     for (const mark of ['package.json', 'node_modules']) {
@@ -91,8 +90,8 @@ async function projectFolder(cwd: string): Promise<string> {
 }
 
 /**
- * npm finds its npmrc from where it is installed. The Node that runs this may not be npm's, so the
- * npm on the PATH decides; without one, this Node's directory.
+ * npm finds its npmrc from its own folder. The Node that runs this may not be npm's, so the npm on
+ * the PATH decides, else this Node's directory.
  */
 async function locateNpm(env: Env): Promise<{ folder: string; prefix: string }> {
   for (const directory of (env.PATH ?? '').split(delimiter)) {

