@@ -1,4 +1,4 @@
-/** The commands of the node's command line, in this process; what only a program has is spawned. */
+/** Commands run in this process; only behaviour of a program is tested in a spawned one. */
 
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -85,7 +85,6 @@ const fetchModels = (
     return modelsFetch(names, options, configOf(env), { out, err: new PassThrough() }, signal);
   });
 
-/** A fault that the program tells in one line, without a stack. */
 function requireModelError(t: ExecutionContext, error: Error | undefined, message: RegExp): void {
   t.like(error, { name: 'ModelError' });
   t.regex(error?.message ?? '', message);
@@ -267,7 +266,7 @@ test('a file that is no model, and options that do not fit, give one line', asyn
 });
 
 test('facts that nobody states are named with exit code 64, and a draft of a manifest has the rest', async t => {
-  // The names of the tensors reach the file and the terminal as text.
+  // The names of tensors reach the file and the terminal as text.
   const graph = Buffer.from(encodeTinyModel()).toString('latin1');
   await writeFile(join(directory, 'own.onnx'), graph.replaceAll('output', '\u001b[2Jab'), 'latin1');
   const { code, err } = await runProgram(['models', 'add', 'own.onnx', '--fit', 'letterbox']);
@@ -296,7 +295,7 @@ test('facts that nobody states are named with exit code 64, and a draft of a man
   await modelsRemove('stated', configOf(), new PassThrough());
 });
 
-/** As the release 0.3.0 wrote it, of a graph of any size whose facts it had measured itself. */
+/** As release 0.3.0 wrote it, of a graph of any size with measured facts. */
 const OF_0_3_0 = {
   ...{ name: 'before', version: '0123456789ab', description: 'Added from a file' },
   source: { type: 'file' },
@@ -376,7 +375,7 @@ test('a name of the catalogue is added where it is not there, once, and else nam
   const manifest = await outputOf(to => modelsShow('known', configOf(), to));
   const terms = { goodFor: ben2.goodFor, licence: ben2.licence, description: ben2.title };
   t.like(JSON.parse(manifest.out), { normalisation, activation, fit, colourOrder, ...terms });
-  // The person is red, and what is behind is blue.
+  // The person is red, the background blue.
   const { data, info } = await sharp(join(directory, 'models', 'known', 'cutout.png'))
     .raw()
     .toBuffer({ resolveWithObject: true });
@@ -418,7 +417,7 @@ test('models are fetched without OpenVINO where it cannot be installed, unless i
   const onGpu = { ...offline, MATTING_EXECUTION_PROVIDER: 'cuda' };
   const told = 'matting: cuda runs the models here: the runtimes of the CPU are not compared\n';
   t.is((await fetched('auto', onGpu)).said, told);
-  // Nobody names a provider: the GPU decides, if CUDA runs on it.
+  // No provider is named: the GPU decides, if CUDA runs on it.
   const host = await openGpuHost(t, [gpuFacts('a')]);
   t.is((await fetched('auto', offline, { childEnv: host.childEnv })).said, told);
   t.regex((await fetched('openvino', onGpu)).error?.message ?? '', /cannot be downloaded/);

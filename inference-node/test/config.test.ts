@@ -180,7 +180,7 @@ test('hands no secret to the children', t => {
     PATH: '/bin',
     LD_LIBRARY_PATH: '/cuda',
     CUDA_VISIBLE_DEVICES: '0',
-    // Without it every child would be compiled anew.
+    // Otherwise every child would be compiled again.
     NODE_COMPILE_CACHE: '/cache',
   });
 });

@@ -1,4 +1,3 @@
-/** `matting doctor --node`: what it says of a machine without models, and of wrong variables. */
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer as createHttp } from 'node:http';
@@ -132,7 +131,6 @@ test('looks at the GPU that a node would take', async t => {
     SILENT,
   );
   t.deepEqual([provider.selected, device?.facts.id], ['cuda', 'GPU-one']);
-  // Named, it keeps the node from starting.
   await t.throwsAsync(chooseProviderHere({ ...config, gpuDevice: 'GPU-two' }, SILENT), {
     message: /GPU-two|no CUDA-capable device/,
   });

@@ -24,12 +24,12 @@ test.afterEach.always(async () => {
   running = undefined;
 });
 
-/** Starts a node; with `fakeRooms`, over pools that the test holds. */
+/** With `fakeRooms`, over pools that the test holds. */
 function startNode(
   env: Record<string, string>,
   { fakeRooms, heldChannel }: { fakeRooms?: boolean; heldChannel?: boolean } = {},
 ): NodeProgram {
-  // An empty folder: a node that gets this far has no weights.
+  // A node that gets this far has no weights.
   const given = { MATTING_MODEL_DIR: directory, ...env };
   const hook = fakeRooms ? 'fake-rooms-hook.ts' : undefined;
   const program = startProgram(given, { hook, heldChannel });
@@ -66,7 +66,7 @@ for (const variable of ['MATTING_NODE_PORT', 'MATTING_NODE_HTTP_PORT']) {
 
 test('the program that cannot start › refuses a plan that MATTING_COMMERCIAL_USE=strict does not admit, before all else', async t => {
   const { server, port } = await listenSomewhere();
-  // Neither the port that is in use nor the weights that are missing is found out.
+  // Neither the port in use nor the missing weights are found.
   const env = { MATTING_COMMERCIAL_USE: 'strict', MATTING_NODE_PORT: String(port) };
   const { code, stderr, lines } = await startNode(env).exited;
   server.close();
@@ -149,7 +149,6 @@ test('the program that serves › hurries at a second signal', async t => {
   await caller.sendFile('12345');
   program.child.kill('SIGINT');
   await program.until('draining');
-  // One second apart they are two.
   await new Promise(resolve => setTimeout(resolve, 1050));
   program.child.kill('SIGINT');
   await caller.refused({ code: 'NODE_UNAVAILABLE' });

@@ -1,4 +1,4 @@
-/** A copy of the program without model-tools: it starts from what was prepared, and makes nothing. */
+/** A copy of the program without model-tools: it starts from a prepared folder. */
 import { cp, mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { makeTinyModel } from '@matting/model-tools/test/fake-registry.ts';

@@ -3,7 +3,7 @@ import { checkAnswerOnDevice } from '../prepared/device-answer.ts';
 
 export type DeviceOptions = Omit<Parameters<typeof checkAnswerOnDevice>[0], 'model'>;
 
-/** Resolves with what is wrong with a device's answer, as a start finds it; undefined: nothing. */
+/** As a start does. Resolves with what is wrong, or undefined. */
 export function askDevice(
   model: PreparedModel,
   options: DeviceOptions,

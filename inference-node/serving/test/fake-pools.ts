@@ -1,4 +1,4 @@
-/** Fakes engine and picture pools whose every step a test holds. */
+/** Pools whose every step a test holds. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
@@ -41,7 +41,7 @@ export const TINY_MODEL: PreparedModel = {
 
 export type FakeStage = 'acquire' | 'decode' | 'infer' | 'resample' | 'finish';
 
-/** Stages pass unless they are held; a held one waits for `letGo` or for the signal. */
+/** Stages pass unless they are held. A held one waits for `letGo` or the signal. */
 export class StageGates {
   readonly #held = new Map<FakeStage, PromiseWithResolvers<void>>();
   readonly #reached = new Map<FakeStage, PromiseWithResolvers<void>>();
@@ -98,7 +98,7 @@ export class FakeEnginePool implements EnginePool {
     estimatedWaitMs: 0,
   };
   closedWithMs: number | undefined;
-  /** The alpha of each pixel, or of the first ones, which are repeated. */
+  /** Alpha of each pixel, or a pattern that repeats. */
   alpha: number | Uint8Array = 200;
 
   constructor(gates: StageGates) {
@@ -110,7 +110,7 @@ export class FakeEnginePool implements EnginePool {
   }
 
   async run(run: EngineRun) {
-    // The fake behaves as the real pools: a call that is over already takes nothing.
+    // Like the real pools, nothing takes a call that is over.
     run.signal.throwIfAborted();
     this.runs.push(run);
     const down = new AbortController();
@@ -165,19 +165,19 @@ export class FakePicturePool implements PicturePool {
   readonly gates: StageGates;
   readonly decoded: DecodeRequest[] = [];
   readonly resampled: Size[] = [];
-  /** Kinds and widths of the inputs that are not the picture as it is. */
+  /** Of transformed pictures only. */
   readonly inputs: [kind: string, width: number][] = [];
-  /** The parts of the picture that inputs were made of; undefined: all of it. */
+  /** Undefined: the whole picture. */
   readonly parts: (Box | undefined)[] = [];
-  /** Roles of the mattes that each trimap was asked for of; what is answered in place of one. */
+  /** The mattes that each trimap came from. */
   readonly refined: MatteRole[][] = [];
   nothingUnsure = false;
-  /** With the mattes and the given matte of a `merge` before. */
+  /** With the mattes of a `merge` before. */
   readonly finished: FinishRequest[] = [];
-  /** Crops that hints want to see, and the looks at them. */
+  /** Crops that hints request. */
   crops: Box[] = [];
   readonly looks: SizedAlpha[] = [];
-  /** Keeps what was before further looks, and wants no others. */
+  /** Keeps the first matte. */
   choose: Choose = (mattes, further) => ({
     mattes: mattes.slice(0, mattes.length - further).map(({ role }, at) => ({ at, role })),
     settled: true,

@@ -1,4 +1,4 @@
-/** Preloaded into the program under test: takes fake-rooms.ts for the rooms it stands in for. */
+/** Preloaded into the program under test. */
 import { registerHooks } from 'node:module';
 
 const ROOMS = [

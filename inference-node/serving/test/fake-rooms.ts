@@ -1,9 +1,9 @@
 /**
- * Stands in for the engine, picture and models rooms in the real program, so that a test can hold
- * an image or the start itself and let engines fail. The test speaks to it over the IPC channel:
+ * Replaces engines, pictures and models of the real program, so that a test can hold an image or
+ * the start, and let engines fail. Messages over the IPC channel:
  *
- *   { letGo: stage }      an image held there goes on (FAKE_HOLD names stages, comma-separated)
- *   { start: true }       the start goes on, where FAKE_HOLD names `start`
+ *   { letGo: stage }      lets a held image continue (FAKE_HOLD lists stages)
+ *   { start: true }       lets the start continue, if FAKE_HOLD lists `start`
  *   { failEngines: true } engines keep dying
  */
 import type { ProviderChoice } from '../engine/choice/execution-provider.ts';
@@ -52,7 +52,6 @@ export async function selectExecutionProvider(
 }
 
 export { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
-// The rooms' other exports are the real ones.
 export * from '../models/plan.ts';
 export * from '../prepared/load-prepared.ts';
 

@@ -1,8 +1,8 @@
 /**
- * Preloaded into engines, which then run on the CPU whatever provider they ask for. Lines of the
- * file named by TEST_GPU_FAULTS make GPUs fail: `load`, the GPU and what CUDA says fails its loads,
- * `run` its runs, `picture` those after a warm-up, `model` loads of models and not of the small
- * graph. The file of TEST_GPU_LOADS gets a line of `loading` and one of `ended` for each load.
+ * Preloaded into engines, which then run on the CPU. Lines of the file TEST_GPU_FAULTS make GPUs
+ * fail, each with a kind, the GPU and CUDA's message: `load` fails loads, `run` runs, `picture`
+ * runs after a warm-up, `model` loads of models but not of the small graph. The file TEST_GPU_LOADS
+ * gets `loading` and `ended` for each load.
  */
 import { appendFileSync, readFileSync } from 'node:fs';
 import { InferenceSession } from '../engine/child/onnx-runtime.ts';
@@ -25,7 +25,7 @@ function note(what: string): void {
 const { create } = InferenceSession;
 InferenceSession.create = async (...[source, options]: unknown[]) => {
   note('loading');
-  // Room for another engine to begin in, if nothing holds it back.
+  // Time for another engine to begin, if nothing prevents it.
   await new Promise(resolve => setTimeout(resolve, 50));
   const fault = faultOf('load') ?? (typeof source === 'string' ? faultOf('model') : undefined);
   note('ended');

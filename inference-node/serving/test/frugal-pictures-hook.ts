@@ -1,4 +1,4 @@
-/** Preloaded into an inference node: real picture workers, with a budget that a test can exceed. */
+/** Preloaded into an inference node, for real picture workers with a small budget. */
 import { registerHooks } from 'node:module';
 
 registerHooks({

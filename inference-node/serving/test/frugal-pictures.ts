@@ -1,4 +1,4 @@
-/** The pool of picture workers; TEST_PICTURE_CPU_MS is what any may take to decode, and to finish. */
+/** TEST_PICTURE_CPU_MS limits decoding and finishing. */
 import * as real from '../picture/pool/open-picture-pool.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
 

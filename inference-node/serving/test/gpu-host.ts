@@ -1,4 +1,4 @@
-/** A host of GPUs: a stand-in of nvidia-smi lists them, and engines on them run on the CPU. */
+/** A stand-in of nvidia-smi lists GPUs, and their engines run on the CPU. */
 
 import { chmod, mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -11,10 +11,10 @@ const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
 const MIB = 1024 * 1024;
 
 export interface GpuHost {
-  /** Empty, removed when the test ends. */
+  /** Removed when the test ends. */
   readonly folder: string;
   readonly childEnv: Record<string, string>;
-  /** The file in which faulty-gpu.ts notes loads. */
+  /** Written by faulty-gpu.ts. */
   readonly loads: string;
   /** Lines of faulty-gpu.ts. */
   fault(...lines: string[]): Promise<void>;
@@ -25,7 +25,7 @@ export function gpuFacts(letter: string, more: Partial<GpuFacts> = {}): GpuFacts
   return { ...facts, memoryBytes: 80_000 * MIB, ...more };
 }
 
-/** A start that finds everything prepared must not call this. */
+/** For a start that finds everything prepared. */
 export const nothingToMake = async (): Promise<never> => {
   throw new Error('it was asked to make a prepared file');
 };

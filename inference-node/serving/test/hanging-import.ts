@@ -1,4 +1,4 @@
-/** Imported before a child's program, which so never begins. It ends with its parent. */
+/** Keeps a child's program from beginning. */
 const parent = process.ppid;
 setInterval(() => {
   if (process.ppid !== parent) process.exit(1);

@@ -1,4 +1,4 @@
-/** A client of grpc.health.v1, made from the service definition that grpc-health-check brings. */
+/** A client of grpc.health.v1. */
 import { credentials, makeGenericClientConstructor, type ServiceError } from '@grpc/grpc-js';
 import { service as healthService } from 'grpc-health-check';
 

@@ -1,8 +1,7 @@
-/** What people draw over a thing whose alpha is known, and how well a matte follows it. */
+/** Strokes that people draw on a thing whose alpha is known, and how well a matte follows. */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { HintShape } from '@matting/proto/contract/hints.ts';
 
-/** One byte a pixel. */
 export interface AlphaPlane extends Size {
   readonly data: Uint8Array;
 }
@@ -20,7 +19,7 @@ export function boxOf({ data, width, height }: AlphaPlane, from = 128): Box {
   return { left, top, width: right - left, height: bottom - top };
 }
 
-/** A box around the thing, `margin` pixels wider, as far as the picture goes. */
+/** `margin` pixels wider, within the picture. */
 export function boxAround(thing: AlphaPlane, margin: number): HintShape {
   const { left, top, width, height } = boxOf(thing, 20);
   return {
@@ -33,14 +32,13 @@ export function boxAround(thing: AlphaPlane, margin: number): HintShape {
   };
 }
 
-/** The lower half of such a box. */
 export function lowerHalf(thing: AlphaPlane, margin: number): HintShape & { box: unknown } {
   const { top, height } = boxOf(thing, 20);
   const [left, , right, bottom] = (boxAround(thing, margin) as { box: readonly number[] }).box;
   return { box: [left!, Math.round(top + height / 2), right!, bottom!] };
 }
 
-/** One stroke as broad as the thing. */
+/** As broad as the thing. */
 export function broadStroke(thing: AlphaPlane): HintShape {
   const { left, top, width, height } = boxOf(thing);
   const [x, y] = [left + width / 2, top + height / 2];
@@ -58,7 +56,7 @@ export function broadStroke(thing: AlphaPlane): HintShape {
   return { line: ends, radius };
 }
 
-/** A line to and fro over the thing. */
+/** A line to and fro. */
 export function scribble(thing: AlphaPlane, radius: number, rows = 6): HintShape {
   const { top, height } = boxOf(thing);
   const line: Point[] = [];
@@ -76,7 +74,7 @@ export function scribble(thing: AlphaPlane, radius: number, rows = 6): HintShape
   return { line, radius };
 }
 
-/** A line along the middle half of the thing. */
+/** Along the middle half. */
 export function middleStroke(thing: AlphaPlane, radius: number): HintShape {
   const { left, top, width, height } = boxOf(thing);
   const depths = depthsOf(thing);
@@ -97,7 +95,6 @@ export function middleStroke(thing: AlphaPlane, radius: number): HintShape {
   return { line, radius };
 }
 
-/** A dot in the middle. */
 export function dot(thing: AlphaPlane): HintShape {
   const depths = depthsOf(thing);
   let deepest = 0;
@@ -106,7 +103,7 @@ export function dot(thing: AlphaPlane): HintShape {
   return { line: [point], radius: Math.max(2, depths[deepest]! / 3) };
 }
 
-/** Lines along the sides of the box around the thing, and across. */
+/** Along the sides of its box, and across. */
 export function polygon(thing: AlphaPlane, radius: number): HintShape {
   const { left, top, width, height } = boxOf(thing);
   const [right, bottom] = [left + width - 1, top + height - 1];
@@ -119,7 +116,7 @@ export function polygon(thing: AlphaPlane, radius: number): HintShape {
   return { line: [...corners, corners[0]!, corners[2]!], radius };
 }
 
-/** A stroke along the right side of the thing, so many pixels over its rim and no deeper. */
+/** Along its right side, so many pixels over its rim and no deeper. */
 export function besideStroke(thing: AlphaPlane, radius: number, over: number): HintShape {
   const inverse = { ...thing, data: thing.data.map(value => (value >= 128 ? 0 : 255)) };
   const away = depthsOf(inverse);
@@ -144,14 +141,14 @@ export function besideStroke(thing: AlphaPlane, radius: number, over: number): H
   return { line, radius };
 }
 
-/** The first and last column of the thing in a row. */
+/** The first and last column in a row. */
 function endsOf({ data, width }: AlphaPlane, y: number): Point | undefined {
   const row = data.subarray(y * width, (y + 1) * width);
   const first = row.findIndex(value => value >= 200);
   return first < 0 ? undefined : [first, row.findLastIndex(value => value >= 200)];
 }
 
-/** Distance from the rim, in pixels, inside of a thing. */
+/** Distance from the rim, in pixels. */
 export function depthsOf({ data, width, height }: AlphaPlane): Float32Array {
   const depths = Float32Array.from(data, value => (value >= 128 ? 1e6 : 0));
   const at = (x: number, y: number) =>
@@ -167,7 +164,6 @@ export function depthsOf({ data, width, height }: AlphaPlane): Float32Array {
   return depths;
 }
 
-/** The share of a thing that a matte shows. */
 export function shownShare(matte: Uint8Array, { data }: AlphaPlane): number {
   let [shown, all] = [0, 0];
   for (let i = 0; i < data.length; i++) {
@@ -177,7 +173,7 @@ export function shownShare(matte: Uint8Array, { data }: AlphaPlane): number {
   return shown / all;
 }
 
-/** What changed of a thing, as a share of it. */
+/** As a share of the thing. */
 export function changedShare(matte: Uint8Array, before: Uint8Array, { data }: AlphaPlane): number {
   let [changed, all] = [0, 0];
   for (let i = 0; i < data.length; i++) {
@@ -187,7 +183,7 @@ export function changedShare(matte: Uint8Array, before: Uint8Array, { data }: Al
   return changed / all;
 }
 
-/** Soft intersection over union of a matte and a thing, where `isIn`. */
+/** Soft intersection over union, where `isIn`. */
 export function overlap(
   matte: Uint8Array,
   { data, width }: AlphaPlane,

@@ -1,4 +1,4 @@
-/** The engine pool, with bounds that a test can wait for. */
+/** The engine pool with short timeouts. */
 import type { EnginePool, EnginePoolOptions } from '../engine/pool/engine-pool.ts';
 import * as real from '../engine/pool/open-engine-pool.ts';
 

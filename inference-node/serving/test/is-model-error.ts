@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict';
 import { ModelError, type ModelErrorKind } from '../models/model-error.ts';
 
-/**
- * Tests, for `assert.throws` and `rejects`, for an error of that kind, in one line that matches.
- */
+/** For `assert.throws` and `rejects`. Requires one line. */
 export const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown) => {
   assert.ok(error instanceof ModelError, String(error));
   assert.equal(error.kind, kind);

@@ -1,10 +1,10 @@
-/** Engine pools that are opened while a node serves: a test says when they are ready and gone. */
+/** Pools that open while a node serves. */
 import { FakeEnginePool, type StageGates } from './fake-pools.ts';
 
 export class LoadingPool extends FakeEnginePool {
   readonly #ready = Promise.withResolvers<void>();
   readonly #gone = Promise.withResolvers<void>();
-  /** If false, its process stays when it is closed, until `leave`. */
+  /** If false, its process stays until `leave`. */
   leavesAtOnce = true;
   #lives = true;
 

@@ -1,4 +1,4 @@
-/** The whole inference node as a process, and the lines of its log. */
+/** The whole inference node as a process, with its log. */
 
 import path from 'node:path';
 import { credentials } from '@grpc/grpc-js';
@@ -12,10 +12,7 @@ const MAIN = path.resolve(import.meta.dirname, '../../main.ts');
 
 export type NodeProgram = ReturnType<typeof startProgram>;
 
-/**
- * Starts the program in an environment of its own, with a file of this folder preloaded if it is
- * named. `main` is the path of a copy of it.
- */
+/** `hook`: a preloaded file of this folder. `main`: path of a copy of the program. */
 export function startProgram(
   env: Env,
   {

@@ -1,4 +1,4 @@
-/** Runs a child for tests that does what a message orders, good or bad. */
+/** A child that does what messages order. */
 import { spawn } from 'node:child_process';
 import { closeSync, writeSync } from 'node:fs';
 import { encodeFrame } from '../process/frames.ts';
@@ -28,7 +28,7 @@ const channel = serveParent<Order>(async ({ head: order, parts }) => {
       writeSync(3, 'this is no frame at all');
       break;
     case 'block':
-      // Written past the loop, which from here on is not served any more, as under native code.
+      // Not by the loop, which is blocked from here on, as under native code.
       writeSync(3, Buffer.concat(encodeFrame({ did: 'block' }, [])));
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
       break;

@@ -1,4 +1,4 @@
-/** The OpenVINO that tests run on, where MATTING_TEST_PROVIDER_DIR names a folder that has it. */
+/** OpenVINO from MATTING_TEST_PROVIDER_DIR, if set. */
 import { isNotTested } from '@matting/test-support/skip.ts';
 import ava, { type ExecutionContext, type TestFn } from 'ava';
 import type { OpenvinoHere } from '../models/prepared-model.ts';
@@ -15,13 +15,12 @@ if (typeof found === 'string' && MATTING_TEST_REQUIRE_OPENVINO === '1') throw ne
 
 export const isWithoutOpenvino = isNotTested(typeof found === 'string' && `OpenVINO: ${found}`);
 
-/** @throws Error where tests did not ask first. */
 export function openvinoHere(): OpenvinoHere {
   if (typeof found === 'string') throw new Error(found);
   return found;
 }
 
-/** Registers a test twice: with models on ONNX Runtime, and with models on OpenVINO where it is. */
+/** Registers a test with ONNX Runtime, and again with OpenVINO if it is there. */
 export function onEachRuntime(
   title: string,
   body: (t: ExecutionContext<RuntimeContext>) => Promise<void>,

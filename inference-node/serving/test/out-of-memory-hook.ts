@@ -1,6 +1,6 @@
 /**
- * Imported before an engine's program: the second matte that it makes, the first of a picture of a
- * caller, ends the process as a runtime does that does not look whether it got memory.
+ * Preloaded into an engine: its second matte, the first of a caller's picture, ends the process
+ * like a runtime that does not check an allocation.
  */
 import { writeSync } from 'node:fs';
 

@@ -4,7 +4,7 @@ import sinon from 'sinon';
 
 const TIMERS = ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] as const;
 
-/** Makes a clock that runs by itself until the test ends, and that the test may put forward. */
+/** Runs by itself until the test ends, and the test can put it forward. */
 export function ownClock(context: Ending, { measured = false } = {}) {
   const clock = sinon.useFakeTimers({
     now: Date.now(),

@@ -1,4 +1,4 @@
-/** Starts a child, lets it block its own thread, prints its process id and waits to be killed. */
+/** Starts a child that blocks its thread, prints its pid and waits to be killed. */
 import path from 'node:path';
 import { Child } from '../process/child.ts';
 import type { Answer } from './obedient-child.ts';

@@ -1,4 +1,4 @@
-/** Pictures made in code: inputs of this room's tests, and readers of their results. */
+/** Pictures made in code, and readers of results. */
 import assert from 'node:assert/strict';
 import { crc32, deflateSync } from 'node:zlib';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
@@ -31,9 +31,7 @@ export function paint(
   return { data, width, height, channels };
 }
 
-/**
- * Paints a smooth picture that differs in each corner, so that tests distinguish codecs and flips.
- */
+/** Smooth, and different in each corner, to distinguish codecs and flips. */
 export function paintSlope(width: number, height: number): Pixels {
   return paint(width, height, 3, (x, y) => [
     Math.round(40 + (170 * x) / Math.max(1, width - 1)),
@@ -53,7 +51,7 @@ export function decode(
   return decodeFile(file, { declared, onOpened: () => undefined });
 }
 
-/** Returns undefined if the file is refused, for the picture's own fault. */
+/** Undefined if the picture itself is at fault. */
 export async function decodeIfWhole(file: Buffer, ...refusals: readonly ErrorCode[]) {
   try {
     return (await decode(file)).rgba;
@@ -84,9 +82,9 @@ export function loadVips(): Promise<typeof Vips> {
 
 export interface JxlOptions {
   readonly sixteenBit?: boolean;
-  /** Height of one frame of an animation. */
+  /** Of one frame of an animation. */
   readonly pageHeight?: number;
-  /** The loss is by the format's measure; without it the file is lossless. */
+  /** In the format's measure. Absent: lossless. */
   readonly distance?: number;
 }
 
@@ -119,7 +117,7 @@ export function openZip(archive: Buffer): { colours: Buffer; alpha: Buffer } {
   return { colours: Buffer.from(colours), alpha: Buffer.from(alpha) };
 }
 
-/** Reads any result as RGBA; from an archive it reads the colours. */
+/** As RGBA. From an archive it reads the colours. */
 export async function readRgba(file: Buffer, format: string): Promise<Pixels> {
   if (format === 'zip') return await readRgba(openZip(file).colours, 'jpeg');
   if (format === 'jxl') {
@@ -145,12 +143,12 @@ export function createPngChunk(type: string, body: Buffer): Buffer {
 }
 
 export interface PngFields {
-  /** The colour type of PNG: 0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGB with alpha. */
+  /** 0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGB with alpha. */
   readonly colourType: number;
   readonly depth: number;
   readonly width: number;
   readonly height: number;
-  /** The samples of one row, as they are stored; every row is this one. */
+  /** Samples of every row, as stored. */
   readonly row: readonly number[];
   /** Between IHDR and IDAT. */
   readonly chunks?: readonly Buffer[];
@@ -197,8 +195,8 @@ export function jpegDataStart(jpeg: Buffer): number {
 }
 
 /**
- * Has a restart marker behind every row of blocks: pictures of one row each, joined.
- * @param space grey, or colours in 4:2:0, whose blocks are twice as large
+ * With a restart marker after every row of blocks.
+ * @param space grey, or 4:2:0, whose blocks are twice as large
  */
 export async function writeJpegWithRestarts(
   pixels: Pixels,

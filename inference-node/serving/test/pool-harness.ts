@@ -1,4 +1,4 @@
-/** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
+/** Pools on tiny graphs, closed when the test ends. */
 
 import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { type Ending, temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -20,13 +20,13 @@ import type { PreparedModel } from '../models/prepared-model.ts';
 import { untilBusy } from './processes.ts';
 
 export const SIDE_PX = 32;
-/** Brightnesses of the paced model: nothing to do, and as much as `tripsMax` says. */
+/** Brightnesses for the paced model: no work, and up to `tripsMax`. */
 export const QUICK = 10;
 export const SLOW = 255;
-/** Seconds of work on one thread: killed long before it ends. */
+/** Seconds of work: killed long before it ends. */
 export const ENDLESS_TRIPS = 20_000;
 
-/** Runtime of a test's models: ONNX Runtime without `openvino`. */
+/** Absent `openvino`: ONNX Runtime. */
 export type RuntimeContext = Pick<PreparedModel, 'openvino'>;
 
 interface Running extends Ending {
@@ -59,7 +59,7 @@ export async function openPool(
   return pool;
 }
 
-/** Opens such a pool, waits until an engine is ready, and gives the process of the first. */
+/** Waits for the first engine. */
 export async function openReady(...opened: Parameters<typeof openPool>) {
   const pool = await openPool(...opened);
   await pool.ready();
@@ -82,13 +82,10 @@ export function pidOf(pool: EnginePool): number {
   return first.pid;
 }
 
-/** Engines may have to start or to be killed first. */
+/** Engines may have to start or be killed first. */
 const POOL_SECONDS_MAX = 60;
 
-/**
- * Resolves when a pool's snapshot is as wanted; at once where it is.
- * @throws Error after a minute, with the snapshot
- */
+/** @throws Error after a minute, with the snapshot */
 export async function untilPool(
   pool: Pick<EnginePool, 'onChange'> & { snapshot(): object },
   wanted: () => boolean,

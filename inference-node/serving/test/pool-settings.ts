@@ -1,4 +1,3 @@
-/** Reads a node's pools from the variables of an environment. */
 import { EnvReader } from '@matting/program/env.ts';
 import { readModelSettings } from '../models/model-settings.ts';
 import { type Environment, type PoolSettings, readPoolSettings } from '../start/pool-settings.ts';

@@ -1,4 +1,4 @@
-/** Runs graphs in the test's own process, as an engine does in its own. */
+/** Runs graphs in the test's process, as an engine does. */
 import { createPlaneTables, fillAlpha, fillPlanes } from '../engine/child/graph-io.ts';
 import { LoadedModel } from '../engine/child/loaded-model.ts';
 import { InferenceSession, Tensor } from '../engine/child/onnx-runtime.ts';
@@ -15,7 +15,7 @@ export interface Feed {
   readonly dims: readonly number[];
 }
 
-/** Runs a graph on one thread, and gives the values of `output`. */
+/** On one thread. */
 export async function runOnce(
   bytes: Uint8Array,
   feeds: Readonly<Record<string, Feed>>,
@@ -38,7 +38,7 @@ export async function runOnce(
   return values;
 }
 
-/** Loads a model for the CPU on one thread, or the bytes of a graph. */
+/** For the CPU, on one thread. */
 export async function loadModel(
   spec: Partial<SessionSpec>,
   graph?: Uint8Array,
@@ -48,7 +48,7 @@ export async function loadModel(
   return model;
 }
 
-/** Answers the check picture, in means of blocks as ranges keep them. */
+/** Means of blocks of the check picture's answer, as ranges keep them. */
 export async function answerBlocks(
   spec: Partial<SessionSpec>,
   graph: Uint8Array,
@@ -58,7 +58,6 @@ export async function answerBlocks(
   return summariseAnswer({ alpha, ...size });
 }
 
-/** Makes the planes that an engine feeds to a graph of floats. */
 export function planesOf(
   rgb: Uint8Array,
   { normalisation, colourOrder }: Pick<PreparedModel, 'normalisation' | 'colourOrder'>,
@@ -68,7 +67,7 @@ export function planesOf(
   return planes;
 }
 
-/** Makes the alpha that an engine makes of a graph's floats; undefined: they are not all numbers. */
+/** Undefined: not all are numbers. */
 export function alphaOf(
   values: readonly number[],
   activation: PreparedModel['activation'],
@@ -79,7 +78,7 @@ export function alphaOf(
     : undefined;
 }
 
-/** Sums of products saturate on such CPUs, which is why nodes there run fp32. */
+/** Sums of products saturate on such CPUs, so nodes run fp32 there. */
 export async function lacksInt8(): Promise<boolean> {
   return !carriesInt8(await detectInstructionSet());
 }

@@ -1,4 +1,4 @@
-/** Preloaded into a node: patience is little, and stopped children cannot be killed. */
+/** Preloaded into a node: short timeouts, and stopped children survive SIGKILL. */
 import '@matting/test-support/stopped-cannot-be-killed.ts';
 import '@matting/test-support/tiny-plan-hook.ts';
 import { registerHooks } from 'node:module';

@@ -1,4 +1,4 @@
-/** A node's gRPC side over fake pools, on a free port of loopback, and callers for it. */
+/** A node's gRPC side over fake pools, on loopback, with callers. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -55,21 +55,18 @@ export interface TestNodeOptions {
   readonly callers?: Omit<ConstructorParameters<typeof Callers>[0], 'tokens' | 'isOpen'> & {
     readonly callerTokens?: readonly CallerToken[];
   };
-  /** Plain text where absent. */
+  /** Absent: plain text. */
   readonly credentials?: ServerCredentials;
   readonly model?: Partial<PreparedModel>;
-  /** The log is silent if this is absent. */
+  /** Absent: silent. */
   readonly log?: Logger;
   /** MATTING_COMMERCIAL_USE. */
   readonly commercialUse?: CommercialUseGate;
-  /** A second model of the plan, beside its subject. */
+  /** A second model of the plan. */
   readonly opinion?: PlanRun;
-  /** The node reads from no storage if this is absent. */
-  /** A registry takes a UUID. */
   readonly bootId?: string;
-  /** No traces where absent. */
   readonly tracing?: Tracing;
-  /** Leaves the node starting: it has no work yet. */
+  /** It has no work yet. */
   readonly starting?: boolean;
 }
 
@@ -83,7 +80,6 @@ const PROVIDER: ProviderChoice = {
   fallbacks: [{ provider: 'cuda', reason: 'no device' }],
 };
 
-/** Opens a node over fake pools, whose every step the test holds. */
 export async function openTestNode(options: TestNodeOptions = {}) {
   const gates = new StageGates();
   const engines = new FakeEnginePool(gates);
@@ -166,7 +162,7 @@ export async function openShell(
 
 type Holding = Pick<TestNode, 'admission' | 'pipeline'>;
 
-/** Names a leak by the permits that are out, and by the positions of images in the pipeline. */
+/** Names a leak: permits, and positions in the pipeline. */
 function heldBy({ admission, pipeline }: Holding): string {
   const { images, megapixels } = admission.snapshot();
   const places = PIPELINE_POSITIONS.filter(place => pipeline.imagesAt(place) > 0);
@@ -181,7 +177,7 @@ export async function untilNothingAdmitted(node: Holding): Promise<void> {
 }
 
 /**
- * Waits until no call is open.
+ * No call is open.
  * @throws Error after 10 s, with what is held
  */
 export async function untilIdle(node: Holding & Pick<TestNode, 'matte'>): Promise<void> {
@@ -235,11 +231,14 @@ export class MatteCaller {
       this.call.once('error', resolve);
       this.call.once('end', () => resolve(undefined));
     });
-    // A call that fails emits its status here too.
+    // A failed call emits its status here too.
     void once(this.call, 'status').catch(() => undefined);
   }
 
-  /** Resolves with undefined if the call ended OK. @throws Error after 10 s */
+  /**
+   * Undefined: OK.
+   * @throws Error after 10 s
+   */
   get ended(): Promise<ServiceError | undefined> {
     const kinds = () => `the call to end, which has had: ${this.kinds().join(', ') || 'nothing'}`;
     return soon(kinds, this.#ended);
@@ -256,7 +255,7 @@ export class MatteCaller {
     return this;
   }
 
-  /** Header, `admitted`, the bytes, half-close. */
+  /** Header, `admitted`, bytes, half-close. */
   async sendFile(data: Uint8Array | string, fields: Partial<MatteHeader> = {}): Promise<this> {
     await this.announce({ contentLength: Buffer.from(data as string).length, ...fields });
     this.send(chunk(data)).call.end();
@@ -280,7 +279,7 @@ export class MatteCaller {
     }
   }
 
-  /** The kinds of the messages, in order; a run of one kind once. */
+  /** In order, without repetitions. */
   kinds(): string[] {
     const all = this.messages.map(({ message }) => message?.$case ?? 'nothing');
     return all.filter((kind, index) => kind !== all[index - 1]);
@@ -296,7 +295,7 @@ export class MatteCaller {
     return { header: found, file: Buffer.concat(parts) };
   }
 
-  /** The call must fail with such an error of the catalogue, `status` gRPC's own number. */
+  /** `status`: gRPC's number. */
   async refused(expected: {
     code?: string;
     retryable?: boolean;

@@ -1,6 +1,4 @@
-/**
- * Watches what a process with ONNX Runtime leaves on disk, and what it requests from the network.
- */
+/** What a process with ONNX Runtime leaves on disk and requests from the network. */
 import { once } from 'node:events';
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
@@ -8,9 +6,9 @@ import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import type { ExecutionContext } from 'ava';
 
 export interface WatchedHome {
-  /** The process gets an empty home, and the test's proxy in front of every host. */
+  /** An empty home, and the test's proxy for every host. */
   readonly env: Readonly<Record<string, string>>;
-  /** The first line of each request to the proxy. */
+  /** First lines of requests to the proxy. */
   readonly requests: readonly string[];
   files(): Promise<string[]>;
 }
@@ -18,7 +16,7 @@ export interface WatchedHome {
 export async function openWatchedHome(context: ExecutionContext): Promise<WatchedHome> {
   const home = await temporaryFolder(context);
   const requests: string[] = [];
-  // Never answers: a caller keeps its socket as long as it waits.
+  // Never answers, so that a caller keeps its socket.
   const proxy = createServer(socket => {
     context.teardown(() => socket.destroy());
     socket.on('error', () => undefined);
@@ -35,7 +33,7 @@ export async function openWatchedHome(context: ExecutionContext): Promise<Watche
   };
 }
 
-/** A read of the kernel's list may miss a socket while others come and go: what is none is looked up twice. */
+/** A read of the kernel's list may miss a socket, so a missing one is looked up twice. */
 export async function networkSocketsOf(pid: number): Promise<string[]> {
   const first = await socketsNotLocal(pid);
   if (first.length === 0) return [];
