@@ -214,7 +214,7 @@ onDatabases(test, 'transactions', (test, dialect) => {
             .set(eb => ({ available: eb('available', '+', 1) }))
             .execute(),
         );
-        // A wait inside SQLite would let it turn when it is over, which is then too late.
+        // SQLite's own wait would block the event loop until it is over.
         const lateAtMs = performance.now() + 2500;
         while (turns < 5) await delay(5);
         t.true(performance.now() < lateAtMs, 'the loop stood still');

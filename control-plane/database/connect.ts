@@ -1,8 +1,3 @@
-/**
- * Opens the database a URL names. SQLite is one file that any number of processes on this machine
- * share; MySQL and MariaDB take any number of machines. Everything above sees one `Database`.
- */
-
 import { chmodSync, closeSync, existsSync, openSync, readFileSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { makeDirectory, whyUnreadable } from '@matting/program/files.ts';
@@ -10,9 +5,14 @@ import { type CertificateEnd, endsOfFiles } from '@matting/program/tls/certifica
 import { Kysely, sql } from 'kysely';
 import type { PoolOptions, SslOptions } from 'mysql2';
 import { type Database, RequestShares, type Schema, type StoreLog } from './database.ts';
-import { type DatabaseDialect, isPerhapsNotLocal, SQLITE, unknownLogin } from './engines.ts';
+import { type DatabaseDialect, mayBeNetworkFileSystem, SQLITE, unknownLogin } from './engines.ts';
 import type { Member } from './member.ts';
-import { ELSEWHERE, type MigrationSeries, migrate, requireCurrentSchema } from './migrate.ts';
+import {
+  type MigrationSeries,
+  migrate,
+  requireCurrentSchema,
+  WRONG_DATABASE_ADVICE,
+} from './migrate.ts';
 import { sqliteDialect } from './sqlite.ts';
 import { COMMITTED_TOGETHER_MAX } from './sqlite-group-commit.ts';
 import { databaseNowMs } from './statements.ts';
@@ -20,10 +20,10 @@ import { databaseNowMs } from './statements.ts';
 const LOCAL_DISK =
   'SQLite needs a local file system with modes: no NFS, SMB or FUSE (docs/storage.md)';
 
-/** An account alone has half of them: as many as are committed together. */
+/** An account that is alone gets half of them: as many as share a commit. */
 const SQLITE_REQUESTS_MAX = 2 * COMMITTED_TOGETHER_MAX;
 
-/** The database cannot be used as configured; the message is for operators and holds no secret. */
+/** The message is for operators and holds no secret. */
 export class DatabaseOpenError extends Error {
   constructor(detail: string, cause?: unknown) {
     super(detail, { cause });
@@ -33,15 +33,16 @@ export class DatabaseOpenError extends Error {
 
 interface OpenDatabaseOptions {
   readonly log: StoreLog;
-  /** Makes a SQLite file that is not there, and its directory; otherwise its absence is an error. */
+  /** Creates a missing SQLite file and its directory. Otherwise its absence is an error. */
   readonly create?: boolean;
-  /** Time for one statement on a server; for tests. */
+  /** Bound of one statement on a server, for tests. */
   readonly statementMsMax?: number;
 }
 
 /**
- * @param databaseUrl `sqlite:<path>` or what parseMysqlUrl takes
- * @throws DatabaseOpenError when it cannot be reached or used. Runs no migrations.
+ * Runs no migrations.
+ * @param databaseUrl `sqlite:<path>`, or a URL for parseMysqlUrl
+ * @throws DatabaseOpenError
  */
 export async function openDatabase(
   databaseUrl: string,
@@ -52,11 +53,11 @@ export async function openDatabase(
     dialect === 'sqlite'
       ? openSqlite(databaseUrl.slice('sqlite:'.length), options)
       : await openMysql(databaseUrl, options);
-  const place = placeOf(databaseUrl);
+  const location = describeUrl(databaseUrl);
   const database: Database = {
     kysely,
     dialect,
-    place,
+    location,
     get engine() {
       return member()?.engine ?? SQLITE;
     },
@@ -71,12 +72,12 @@ export async function openDatabase(
   } catch (error) {
     await kysely.destroy();
     const plugin = unknownLogin(error);
-    const found = `the database ${place} cannot be opened`;
+    const found = `the database ${location} cannot be opened`;
     if (plugin === undefined) {
-      const advice = isPerhapsNotLocal(error) ? `. ${LOCAL_DISK}` : '';
-      throw new DatabaseOpenError(`${found}: ${reasonOf(error)}${advice}`, error);
+      const advice = mayBeNetworkFileSystem(error) ? `. ${LOCAL_DISK}` : '';
+      throw new DatabaseOpenError(`${found}: ${driverReason(error)}${advice}`, error);
     }
-    // The driver's words are about its own options.
+    // The driver's message describes its own options.
     throw new DatabaseOpenError(
       `${found}: this service cannot log in by ${plugin}; let the user log in by ` +
         'caching_sha2_password or mysql_native_password (docs/database.md)',
@@ -86,14 +87,14 @@ export async function openDatabase(
 }
 
 interface Opened extends Pick<Database, 'kysely'> {
-  /** How many requests may have statements under way at once; more would wait in it. */
+  /** Requests that may run statements at once. The connections would queue more. */
   readonly requestsMax: number;
-  /** The server of the newest connection; undefined: a file, or none has answered yet. */
+  /** The server of the newest connection. undefined: a file, or no server has answered yet. */
   readonly member: () => Member | undefined;
 }
 
-/** The name that operators recognise: a file's path, or a server's URL without the password. */
-function placeOf(databaseUrl: string): string {
+/** A file's path, or a server's URL without the password. */
+function describeUrl(databaseUrl: string): string {
   if (databaseUrl.startsWith('sqlite:')) return databaseUrl.slice('sqlite:'.length);
   const { user, host = '', port, socketPath, database } = parseMysqlUrl(databaseUrl);
   const at = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
@@ -105,7 +106,7 @@ function openSqlite(path: string, { create = false, log }: OpenDatabaseOptions):
     throw new DatabaseOpenError('the database URL names no file: sqlite:/path/of/the/file');
   }
   if (!create && !existsSync(path)) {
-    throw new DatabaseOpenError(`there is no database at ${path}; ${ELSEWHERE}`);
+    throw new DatabaseOpenError(`there is no database at ${path}; ${WRONG_DATABASE_ADVICE}`);
   }
   try {
     if (create) {
@@ -115,7 +116,7 @@ function openSqlite(path: string, { create = false, log }: OpenDatabaseOptions):
   } catch (error) {
     const isMode = (error as NodeJS.ErrnoException).syscall === 'chmod';
     const advice = isMode ? `. Other users can read it. ${LOCAL_DISK}` : '';
-    throw new DatabaseOpenError(`the database's directory: ${reasonOf(error)}${advice}`, error);
+    throw new DatabaseOpenError(`the database's directory: ${driverReason(error)}${advice}`, error);
   }
   const dialect = sqliteDialect(path, create ? log : undefined);
   const kysely = new Kysely<Schema>({ dialect });
@@ -123,13 +124,12 @@ function openSqlite(path: string, { create = false, log }: OpenDatabaseOptions):
 }
 
 /**
- * Makes the file, and takes the rights of other users from one that is there: it holds addresses
- * and the log of changes, and its directory may be open. A group's rights stay: the operator gave
- * them.
+ * Creates the file, or removes other users' rights to it: it holds addresses and the log of
+ * changes. A group keeps its rights, since the operator gave them.
  */
 function closeToOthers(path: string): void {
   closeSync(openSync(path, 'a', 0o600));
-  // SQLite makes the other two with the rights of the first.
+  // SQLite creates the other two with the rights of the first.
   for (const file of [path, `${path}-wal`, `${path}-shm`]) {
     const found = statSync(file, { throwIfNoEntry: false });
     if (found === undefined || found.uid !== process.getuid?.()) continue;
@@ -141,7 +141,7 @@ function closeToOthers(path: string): void {
 
 async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Promise<Opened> {
   const pool = parseMysqlUrl(databaseUrl);
-  // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
+  // Loaded only here: mysql2 would be a tenth of what a control plane on SQLite loads.
   const { mysqlDialect } = await import('./mysql.ts');
   const { log, statementMsMax } = options;
   const onLost = (error: Error) => log.warn({ err: error }, 'a database connection was lost');
@@ -154,11 +154,10 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   return { kysely, requestsMax: pool.connectionLimit ?? 1, member: () => member };
 }
 
-/** The oldest versions the store is tested with. */
+/** The oldest tested versions. */
 const MYSQL_VERSION_MIN = '8.4';
 const MARIADB_VERSION_MIN = '10.11';
 
-/** Latin, Cyrillic, Han, and a character of four bytes. */
 const TEXT = 'é Ж 図 😀';
 
 async function probeMysql({ kysely, log }: Database, member: Opened['member']): Promise<void> {
@@ -179,7 +178,7 @@ async function probeMysql({ kysely, log }: Database, member: Opened['member']): 
   }
 }
 
-/** Rejects where text changes on its way to the server or back. */
+/** Rejects if text changes on its way to the server or back. */
 async function requireSameText(kysely: Database['kysely']): Promise<void> {
   const hex = Buffer.from(TEXT).toString('hex');
   const { rows } = await sql<{ sent: string; received: string }>`
@@ -196,7 +195,7 @@ function isAtLeast(version: string, min: string): boolean {
 }
 
 /** Driver messages name host, port, user and file, never a password. */
-function reasonOf(error: unknown): string {
+function driverReason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const code = (error as { code?: unknown }).code;
   return error.message !== '' ? error.message : String(code ?? error.name);
@@ -204,15 +203,13 @@ function reasonOf(error: unknown): string {
 
 interface OpenOptions {
   readonly log: StoreLog;
-  /** 'run': a file is made, and pending ones are run. 'require': pending ones are an error. */
+  /**
+   * 'run' creates a missing file and runs pending migrations. 'require': pending ones are an error.
+   */
   readonly migrations: 'run' | 'require';
   readonly packages: readonly MigrationSeries[];
 }
 
-/**
- * The database with every table that this version expects.
- * @throws DatabaseOpenError, SchemaError: for the operator, in one line.
- */
 export async function openCurrentDatabase(
   databaseUrl: string,
   { log, migrations, packages }: OpenOptions,
@@ -232,7 +229,7 @@ export async function openCurrentDatabase(
   return database;
 }
 
-/** At 1 ms a round trip 16 carry about 3,000 transactions a second: more than a process makes. */
+/** At 1 ms a round trip, 16 carry 3,000 transactions a second: more than one process needs. */
 const CONNECTIONS_DEFAULT = 16;
 const CONNECTIONS_MAX = 1_000;
 
@@ -240,11 +237,9 @@ const SSL_MODES = ['DISABLED', 'REQUIRED', 'VERIFY_CA', 'VERIFY_IDENTITY'] as co
 const PARAMETERS = ['ssl-mode', 'ssl-ca', 'ssl-cert', 'ssl-key', 'socket', 'connection-limit'];
 
 /**
- * `mysql://user:password@host:port/database?...` as mysql2's options. Parameters are named as by
- * MySQL's own clients: `ssl-mode` (DISABLED; REQUIRED encrypts, VERIFY_CA checks the certificate,
- * VERIFY_IDENTITY its name too), `ssl-ca`, `ssl-cert`, `ssl-key` (paths), `socket` (a path, instead
- * of host and port), `connection-limit`.
- * @throws DatabaseOpenError that says what is wrong with the form, never the value.
+ * Parses `mysql://user:password@host:port/database?...` with the parameters of MySQL's own clients:
+ * `ssl-mode`, `ssl-ca`, `ssl-cert`, `ssl-key` (paths), `socket` (a path), `connection-limit`.
+ * @throws DatabaseOpenError that names the fault, never the value
  */
 export function parseMysqlUrl(databaseUrl: string): PoolOptions {
   const url = URL.canParse(databaseUrl) ? new URL(databaseUrl) : undefined;
@@ -319,11 +314,7 @@ function sslOptions(parameters: URLSearchParams): { ssl?: SslOptions } {
   return { ssl };
 }
 
-/**
- * The certificates that the database URL names files of, as they are read now: an empty list where
- * it is not TLS.
- * @throws DatabaseOpenError
- */
+/** The certificate files of the URL, read now. Empty: no TLS. @throws DatabaseOpenError */
 export function databaseCertificates(databaseUrl: string): CertificateEnd[] {
   if (databaseUrl.startsWith('sqlite:')) return [];
   const { ssl } = parseMysqlUrl(databaseUrl);

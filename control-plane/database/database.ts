@@ -1,8 +1,3 @@
-/**
- * A database, and the only two ways to it: `transact` and `query`, with the retries of both and the
- * shares that accounts have of it.
- */
-
 import { setTimeout as delay } from 'node:timers/promises';
 import { networkOf } from '@matting/program/ports/addresses.ts';
 import { outsideRequests, requestOwner } from '@matting/program/request-owner.ts';
@@ -17,11 +12,11 @@ import {
   type Engine,
 } from './engines.ts';
 
-/** The tables, by their names: each package declares its own into it (core/tables.ts). */
+/** Each package declares its tables in it (core/tables.ts). */
 // biome-ignore lint/suspicious/noEmptyInterface: others declare into it
 export interface Schema {}
 
-/** The database, or a transaction of it. */
+/** The database or a transaction. */
 export type Db = Kysely<Schema>;
 
 export type StoreLog = Pick<Logger, 'info' | 'warn'>;
@@ -29,26 +24,26 @@ export type StoreLog = Pick<Logger, 'info' | 'warn'>;
 export interface Database {
   readonly kysely: Kysely<Schema>;
   readonly dialect: DatabaseDialect;
-  /** The name for people: a file's path, or a server's URL without the password. */
-  readonly place: string;
-  /** The engine that answers now: an address can lead to another server, of another engine. */
+  /** For messages: never with a password. */
+  readonly location: string;
+  /** An address may lead to another engine later. */
   readonly engine: Engine;
-  /** The requests share the database by these. */
+  /** The shares that accounts have of it. */
   readonly shares: RequestShares;
-  /** The database's clock, as an expression for a statement. */
+  /** The database's clock, as an expression. */
   readonly nowMs: RawBuilder<number>;
   readonly log: StoreLog;
-  /** Waits for what is running. */
+  /** Waits for running work. */
   close(): Promise<void>;
 }
 
 /*
- * Retries. No caller above repeats a call of the stores, no driver below a statement, but SQLite's
- * that waits for its file's lock.
+ * - Retries: only SQLite's wait for the file lock is below this, and no caller above repeats a
+ * call.
  *
- * A round is the work that `query` or `transact` runs: several statements, or a transaction. It is
- * repeated as a whole, so it must be correct if it has happened already: a commit whose answer was
- * lost may have taken effect. A round may also ask to be repeated, by an OvertakenError.
+ * A round is the work of one `query` or `transact`. It is repeated as a whole, so it must be
+ * correct if it has already happened: the answer of a commit may be lost. A round may ask for a
+ * repetition by an OvertakenError.
  *
  * | error       | repeated, a burst                      | after the burst              |
  * |-------------|----------------------------------------|------------------------------|
@@ -61,39 +56,34 @@ export interface Database {
  * | duplicate   | no                                     | itself: the caller expects it|
  * | other       | no                                     | itself                       |
  *
- * Most callers get the error then: a request is answered with 503, a renewal comes again by itself.
- * Writes under a lease (of a job, of a notification) must not be lost while the database is away
- * for a moment. They pass a signal `giveUp`: instead of SERVICE_UNAVAILABLE there is a pause of
- * PAUSE_MS_MIN to PAUSE_MS_MAX and another burst, until PATIENCE_MS_MAX have passed, or until the
- * signal aborts, which ends the pause and leaves one last burst.
+ * Writes under a lease must survive a short outage, so they pass a signal `giveUp`. Instead of
+ * SERVICE_UNAVAILABLE a pause and another burst follow, until PATIENCE_MS_MAX, or until the signal
+ * aborts, which starts one last burst.
  */
 
-/** Lost rounds against other transactions; the account's row comes first everywhere, so few are. */
+/** Lost rounds are few, since every transaction locks the account's row first. */
 const CONFLICT_RETRIES_MAX = 50;
-/** Broken connections in a row: a restart of the pool's is bridged, an outage is not. */
+/** Consecutive broken connections: covers a restart of the pool, not an outage. */
 const CONNECTION_RETRIES_MAX = 4;
-/** No new round of a burst begins after this. */
+/** No round of a burst begins later. */
 const RETRY_MS_MAX = 10_000;
 const CONFLICT_PAUSE_MS_MAX = 100;
 const CONNECTION_PAUSE_MS = 60;
 
-/** Between two bursts; doubled each time. */
+/** Between two bursts; doubles each time. */
 const PAUSE_MS_MIN = 100;
 const PAUSE_MS_MAX = 2000;
-/** Longer than a database's restart or fail-over; then the lease's expiry is the way on. */
+/** Longer than a database's restart or fail-over. After that the lease expires. */
 const PATIENCE_MS_MAX = 120_000;
 
-/** Retry-After while the database is away. */
+/** While the database is away. */
 const UNAVAILABLE_RETRY_AFTER_S = 5;
-/** The same until somebody has changed something. */
+/** Until an administrator changes something. */
 const REFUSED_RETRY_AFTER_S = 60;
 
-/** Thrown by a round where another transaction changed what it had read: it is repeated. */
+/** Thrown by a round whose reads another transaction changed. The round is repeated. */
 export class OvertakenError extends Error {}
 
-/**
- * All of `work` or nothing; `work` may run more than once, in one slot of the request it is for.
- */
 export function transact<T>(
   database: Database,
   work: (tx: Transaction<Schema>) => Promise<T>,
@@ -103,7 +93,7 @@ export function transact<T>(
   return database.shares.run(() => retrying(database, round, giveUp));
 }
 
-/** One statement, or several that need not see one state; `work` as that of `transact`. */
+/** Statements that need no common state. `work` may run more than once. */
 export function query<T>(
   database: Database,
   work: (db: Kysely<Schema>) => Promise<T>,
@@ -113,8 +103,8 @@ export function query<T>(
 }
 
 /**
- * Several reads that see one instant, that of the first, and lock no row. For a server: SQLite has
- * one transaction at a time, and one statement reads what must agree. `work` as that of `transact`.
+ * Reads on a server that see one instant and lock no row. SQLite has one transaction at a time, so
+ * there one statement reads what must agree.
  */
 export function readInstant<T>(database: Database, work: (db: Db) => Promise<T>): Promise<T> {
   const instant = database.kysely.transaction().setIsolationLevel('repeatable read');
@@ -122,7 +112,6 @@ export function readInstant<T>(database: Database, work: (db: Db) => Promise<T>)
   return database.shares.run(() => retrying(database, round, undefined));
 }
 
-/** Reads the database's clock. */
 export async function readNowMs(database: Database): Promise<number> {
   const row = await query(database, db =>
     db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
@@ -149,23 +138,21 @@ async function retrying<T>(
       const impatient = giveUp === undefined || giveUp.aborted;
       if (impatient || performance.now() >= patientUntilMs) throw unavailable(kind, error);
     }
-    // Rejects when `giveUp` aborts: the last burst follows at once.
+    // Rejects when `giveUp` aborts, so that the last burst follows at once.
     await delay(pauseMs, undefined, { signal: giveUp }).catch(() => undefined);
     pauseMs = Math.min(PAUSE_MS_MAX, pauseMs * 2);
     burst = new Burst();
   }
 }
 
-/** Rounds that follow each other closely. */
 class Burst {
   readonly failures = { conflicts: 0, lostConnections: 0 };
   readonly #endsAtMs = performance.now() + RETRY_MS_MAX;
 
-  /** Resolves when the next round may begin; false, at once: the burst is over. */
   async pause(kind: DatabaseErrorKind): Promise<boolean> {
     const pauseMs = this.#pauseMs(kind);
     if (pauseMs === undefined || performance.now() >= this.#endsAtMs) return false;
-    // Waits at least half of it, so that two that met once do not meet again at once.
+    // At least half of it, so that two rounds that collided do not collide again.
     await delay(pauseMs * (0.5 + Math.random() / 2));
     return true;
   }
@@ -174,7 +161,6 @@ class Burst {
     if (kind === 'conflict' && ++this.failures.conflicts <= CONFLICT_RETRIES_MAX) {
       return Math.min(CONFLICT_PAUSE_MS_MAX, 2 ** this.failures.conflicts);
     }
-    // The next round has another connection, which may lead to another server.
     const leavesServer = kind === 'connection' || kind === 'read-only';
     if (leavesServer && ++this.failures.lostConnections <= CONNECTION_RETRIES_MAX) {
       return CONNECTION_PAUSE_MS * 2 ** this.failures.lostConnections;
@@ -183,7 +169,7 @@ class Burst {
   }
 }
 
-/** The reason is for the person who searches for the fault: our bound is not the database's outage. */
+/** The message distinguishes our own bound from an outage of the database. */
 function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {
   const isRefused = kind === 'refused';
   const retryAfterS = isRefused ? REFUSED_RETRY_AFTER_S : UNAVAILABLE_RETRY_AFTER_S;
@@ -204,35 +190,30 @@ function faultOf(kind: DatabaseErrorKind, cause: unknown): string {
   return "The service's database is not available";
 }
 
-/** An account alone may have half of them wait: as many as could wait for a connection. */
+/** An account that is alone may have half of them. */
 const ACCOUNTS_WAITING_MAX = 4096;
-/** One for each connection that the public port takes: no caller is refused for another. */
+/** One for each public connection, so no caller is refused because of another. */
 const UNKNOWN_WAITING_MAX = 10_000;
-/** Accounts have this many slots for each slot of unknown callers, who read one row by its key. */
+/** Unknown callers read one row by its key, so they get a slot for each four of accounts. */
 const SLOTS_TO_AN_UNKNOWN = 4;
-/** An upload waits as long for its slot. */
+/** As long as an upload waits for its slot. */
 const WAIT_MS = 10_000;
-/** All requests that may wait before one are done in a second or two. */
+/** All waiting requests are done in a second or two. */
 const BUSY_RETRY_AFTER_S = 2;
 
-/** A request found no slot: the work has not begun, and nothing has changed. */
+/** No slot was free: the work has not begun. */
 export class NotBegunError extends ContractError {}
 
 /**
- * The share that each account has: how many of its requests may have statements under way here. A
- * burst of one account waits in its own queue, and not before others in that of the connections. A
- * request holds its slot only for its statements: not while it receives, stores or waits for a job.
- *
- * Callers whose account is not known, with an API key that was not read before or the link of a
- * result, have slots of their own, by the secret they show or the network they come from. What no
- * request waits for (dispatch, leases, sweeps, commands) takes no slot: the queue of the
- * connections bounds it.
+ * Bounds how many requests of each account run statements at once, so that a burst of one account
+ * does not fill the queue of the connections. A request holds its slot only during its statements.
+ * Callers without a known account (a key not read before, a result's link) have slots by their
+ * secret or network. Work outside of requests (dispatch, leases, sweeps) takes no slot.
  */
 export class RequestShares {
   readonly #accounts: Semaphore;
   readonly #unknown: Semaphore;
 
-  /** @param slotsMax of all accounts together */
   constructor(slotsMax: number) {
     const bounds = { waitMs: WAIT_MS, refusal: busy };
     this.#accounts = new Semaphore({ max: slotsMax, waitingMax: ACCOUNTS_WAITING_MAX, ...bounds });
@@ -243,19 +224,15 @@ export class RequestShares {
     });
   }
 
-  /** Requests that wait for their slot. */
   get waiting(): number {
     return this.#accounts.waiting + this.#unknown.waiting;
   }
 
-  /**
-   * The work in a slot of the request's owner, if there is one.
-   * @throws NotBegunError; what `work` throws
-   */
+  /** @throws NotBegunError; errors of `work` */
   run<T>(work: () => Promise<T>): Promise<T> {
     const owner = requestOwner();
     if (owner === undefined) return work();
-    // Outside, so that what asks the database within its own work waits for no second slot.
+    // Outside of the request, so that nested queries wait for no second slot.
     const inSlot = () => outsideRequests(work);
     return 'accountId' in owner
       ? this.#accounts.run({ key: owner.accountId }, inSlot)

@@ -1,37 +1,34 @@
 /**
- * The differences between engines that speak SQLite's or MySQL's SQL, and the meanings of their
- * errors. Nothing else in the program asks which engine it is, or reads error numbers; another
- * engine is another row (docs/adr/0031).
+ * The differences between SQL engines, and the meanings of their errors. No other file asks for the
+ * engine or reads error numbers (docs/adr/0031).
  */
 
 export type DatabaseDialect = 'sqlite' | 'mysql';
 
-/** The SERVER_VARIABLES that a server has, by their names in lower case. */
+/** By names in lower case. */
 export type ServerVariables = ReadonlyMap<string, string>;
 
-/** A setting that the store's promises need. A start warns if the server has another. */
+/** A setting that the store's guarantees need. The program warns at its start if it differs. */
 interface Setting {
   readonly variable: string;
   readonly isRight: (value: string) => boolean;
-  /** Unless this variable has this value. */
+  /** The setting does not matter if this variable has this value. */
   readonly unless?: readonly [variable: string, value: string];
   readonly warning: string;
 }
 
 export interface Engine {
-  /** The name in logs and errors. */
   readonly name: string;
   readonly isServer: (variables: ServerVariables) => boolean;
-  /** Why it is refused at the start. */
+  /** Why the start refuses this engine. */
   readonly refusal?: string;
   /**
-   * The means that keeps two transactions from changing the same at once. 'locks': the second waits
-   * at a row that the first has locked, whether it changed it or not. 'certification': members lock
-   * for themselves; of two that changed the same row on different members the later commit fails,
-   * and a row that was only locked, or set to what it was, is no conflict.
+   * 'locks': a transaction waits at a row that another has locked. 'certification': each member
+   * locks for itself. Of two transactions that changed the same row on different members the later
+   * commit fails; a locked or unchanged row is no conflict.
    */
   readonly conflicts: 'locks' | 'certification';
-  /** Begins each session: it then reads all that was committed before, on whichever member. */
+  /** Begins each session, so that it reads all earlier commits, on any member. */
   readonly session: readonly string[];
   readonly settings: readonly Setting[];
 }
@@ -40,7 +37,7 @@ export function isOn(variables: ServerVariables, name: string): boolean {
   return ['ON', '1'].includes(variables.get(name) ?? '');
 }
 
-/** The largest statement enters a hundred items of a batch. */
+/** The largest statement inserts a hundred items of a batch. */
 const PACKET_BYTES_MIN = 1_048_576;
 
 const SETTINGS: readonly Setting[] = [
@@ -77,7 +74,6 @@ export const SQLITE: Engine = {
   settings: [],
 };
 
-/** One server, or a primary that others follow. */
 const MYSQL: Engine = {
   ...SQLITE,
   name: 'MySQL',
@@ -92,8 +88,8 @@ export const MARIADB: Engine = {
 };
 
 /**
- * A session waits at its statements and where its transactions begin, not within them: what one
- * then misses is a conflict at its commit, where it changes a row that another has changed too.
+ * A session waits for other members at its statements and at the start of its transactions, not
+ * within them. A change that it misses there is a conflict at its commit.
  */
 export const GALERA: Engine = {
   ...MYSQL,
@@ -104,12 +100,12 @@ export const GALERA: Engine = {
   session: ['set session wsrep_sync_wait = 7'],
 };
 
-/** A group whose one primary takes the writes. */
+/** A group with one primary for writes. */
 const GROUP_REPLICATION: Engine = {
   ...MYSQL,
   name: 'Group Replication',
   isServer: variables => (variables.get('group_replication_group_name') ?? '') !== '',
-  // A new primary answers nobody before it has applied all that the old one committed.
+  // A new primary answers only after it applied all commits of the old one.
   session: [`set session group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'`],
 };
 
@@ -124,10 +120,10 @@ const MULTI_PRIMARY: Engine = {
     'run it with group_replication_single_primary_mode=ON',
 };
 
-/** A server is of the first whose `isServer` says so; MySQL says so of any. */
+/** In the order of the test: MySQL's `isServer` is always true. */
 const SERVERS: readonly Engine[] = [GALERA, MULTI_PRIMARY, GROUP_REPLICATION, MARIADB, MYSQL];
 
-/** Each session sets those that its server has: a host may have changed them for all. */
+/** Each session sets those that its server has, because a host may have changed their defaults. */
 export const OWN_VARIABLES: Readonly<Record<string, string>> = {
   // The pool has its own limit, which leaves changes of tables their time.
   max_statement_time: '0',
@@ -139,7 +135,6 @@ export const OWN_VARIABLES: Readonly<Record<string, string>> = {
   check_constraint_checks: '1',
 };
 
-/** A connection asks its server for these when it begins. */
 export const SERVER_VARIABLES: readonly string[] = [
   ...Object.keys(OWN_VARIABLES),
   'version',
@@ -156,27 +151,22 @@ export function engineOf(variables: ServerVariables): Engine {
   return SERVERS.find(({ isServer }) => isServer(variables)) ?? MYSQL;
 }
 
-/** The meaning of an error for the caller of a statement. */
 export type DatabaseErrorKind =
-  /** Another transaction was in the way; nothing was committed. Worth the whole one again. */
+  /** Another transaction was in the way and nothing was committed. Repeat the transaction. */
   | 'conflict'
-  /** No answer: a commit under way may or may not have happened. Worth another try, carefully. */
+  /** No answer. A commit may have happened. */
   | 'connection'
-  /**
-   * The server is not the primary any more; nothing was committed. Its connections are closed: the
-   * same name may lead to the new primary.
-   */
+  /** Nothing was committed. New connections may find the new primary. */
   | 'read-only'
-  /** It cannot be done now: a full disk, or a server that answers nobody, which got nothing. */
+  /** Not possible now: a full disk, or a silent server that received nothing. */
   | 'unavailable'
-  /** It cannot be done before the server's administrator changes something: a right, a limit. */
+  /** Not possible until an administrator changes a right or a limit. */
   | 'refused'
-  /** A unique constraint. */
   | 'duplicate'
-  /** A fault of this program. */
+  /** A bug of this program. */
   | 'other';
 
-/** Codes of https://sqlite.org/rescode.html; extended ones keep these in the low byte. */
+/** https://sqlite.org/rescode.html; extended codes keep these in the low byte. */
 const SQLITE_KINDS: Readonly<Record<number, DatabaseErrorKind>> = {
   5: 'conflict', // SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, SQLITE_BUSY_RECOVERY
   6: 'conflict', // SQLITE_LOCKED
@@ -188,16 +178,12 @@ const SQLITE_KINDS: Readonly<Record<number, DatabaseErrorKind>> = {
 const SQLITE_CONSTRAINT_PRIMARYKEY = 1555;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
-/** Storage engines' HA_ERR_LOCK_DEADLOCK within ER_ERROR_DURING_COMMIT: rolled back. */
+/** HA_ERR_LOCK_DEADLOCK within ER_ERROR_DURING_COMMIT: rolled back. */
 const DEADLOCK_AT_COMMIT = /^Got error 149\b/;
 
-/** Below it are errors of the files and the memory of the server's process, EE_*. */
+/** Lower numbers (EE_*) are errors of the server's files and memory. */
 const SERVER_ERROR_MIN = 1000;
 
-/**
- * Server errors of MySQL's and MariaDB's manuals, and what proxies and clusters in front of them
- * send in the same form; a function where one number has several meanings, which its message tells.
- */
 const MYSQL_KINDS: Readonly<
   Record<number, DatabaseErrorKind | ((message: string) => DatabaseErrorKind)>
 > = {
@@ -272,12 +258,12 @@ const MYSQL_KINDS: Readonly<
   1159: 'connection', // ER_NET_READ_INTERRUPTED
   1160: 'connection', // ER_NET_ERROR_ON_WRITE
   1161: 'connection', // ER_NET_WRITE_INTERRUPTED
-  // ER_ERROR_DURING_COMMIT: but for a deadlock nobody knows what became of it.
+  // ER_ERROR_DURING_COMMIT: except for a deadlock, the outcome is unknown.
   1180: message => (DEADLOCK_AT_COMMIT.test(message) ? 'conflict' : 'connection'),
   1181: 'connection', // ER_ERROR_DURING_ROLLBACK
   1184: 'connection', // ER_NEW_ABORTING_CONNECTION
   1203: 'connection', // ER_TOO_MANY_USER_CONNECTIONS
-  // ER_USER_LIMIT_REACHED: of connections, which others give back, or of an hour.
+  // ER_USER_LIMIT_REACHED: a limit of connections, which end, or of an hour.
   1226: message => (message.includes('max_user_connections') ? 'connection' : 'unavailable'),
   1317: 'connection', // ER_QUERY_INTERRUPTED: killed by an operator, or by a shutdown
   1835: 'connection', // ER_MALFORMED_PACKET
@@ -294,7 +280,7 @@ const MYSQL_KINDS: Readonly<
   9001: 'connection', // ProxySQL: no connection to a server in its time
 };
 
-/** mysql2's codes for a way to log in that it does not know, or does not use without being told. */
+/** mysql2's codes for a login method that it does not know or does not use by default. */
 const AUTH_UNKNOWN: readonly unknown[] = [
   'AUTH_SWITCH_PLUGIN_ERROR',
   'MYSQL_CLEAR_PASSWORD_NOT_ENABLED',
@@ -331,12 +317,11 @@ export function databaseErrorKind(error: unknown): DatabaseErrorKind {
   if (typeof errno === 'number' && errno > 0 && errno < SERVER_ERROR_MIN) return 'unavailable';
   if (code === 'SERVER_SILENT') return 'unavailable'; // mysql.ts
   if (AUTH_UNKNOWN.includes(code)) return 'refused';
-  // mysql2 marks what ends its connection; some of those errors carry no code at all.
+  // mysql2 marks errors that end its connection. Some have no code.
   if (fatal === true) return 'connection';
   return typeof code === 'string' && CONNECTION_CODES.has(code) ? 'connection' : 'other';
 }
 
-/** The plugin by which a user logs in, where the driver has none of that name. */
 export function unknownLogin(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   if (!AUTH_UNKNOWN.includes((error as { code?: unknown }).code)) return undefined;
@@ -346,8 +331,8 @@ export function unknownLogin(error: unknown): string | undefined {
 /** SQLITE_IOERR, SQLITE_PROTOCOL: file systems without locks or shared memory. */
 const NOT_LOCAL: readonly number[] = [10, 15];
 
-/** Whether SQLite may have met a file system of a network. */
-export function isPerhapsNotLocal(error: unknown): boolean {
+/** Possibly a network file system. */
+export function mayBeNetworkFileSystem(error: unknown): boolean {
   const { code, errcode } = (error ?? {}) as { code?: unknown; errcode?: unknown };
   return code === 'ERR_SQLITE_ERROR' && NOT_LOCAL.includes(Number(errcode) & 0xff);
 }
@@ -355,23 +340,22 @@ export function isPerhapsNotLocal(error: unknown): boolean {
 /** ER_CON_COUNT_ERROR, ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED. */
 const FULL: readonly unknown[] = [1040, 1203, 1226];
 
-/** Whether a server takes no more connections. @param code of its error */
+/** The server takes no more connections. */
 export function isFull(code: unknown): boolean {
   return FULL.includes(code);
 }
 
-/** MySQL's ER_DBACCESS_DENIED_ERROR and ER_TABLEACCESS_DENIED_ERROR. */
+/** ER_DBACCESS_DENIED_ERROR and ER_TABLEACCESS_DENIED_ERROR. */
 const DENIED: readonly unknown[] = [1044, 1142];
 
-/** The advice for an operator whose database user has no right to change tables. */
 export const CHANGES_NO_TABLE =
   'this user of the database has no right to change tables. Set MATTING_DATABASE_URL to the URL of ' +
   'the user that has it, for this command alone (docs/security.md, "The database user")';
 
-/** Whether the server refused a statement for want of a right. @param code of the server's error */
+/** The user lacks a right. */
 export function isDenied(code: unknown): boolean {
   return DENIED.includes(code);
 }
 
-/** A server that answered and is not to be used: it was left before a statement came to it. */
+/** The server answered but must not be used. No statement was sent to it. */
 export class MemberError extends Error {}

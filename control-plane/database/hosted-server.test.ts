@@ -1,4 +1,4 @@
-/** A server as hosts set it up: its own character set, statements before each session, limits. */
+/** A hosted server: its own character set, statements before each session, limits. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { createTestDatabase, SILENT_LOG } from '@matting/test-support/database.ts';
 import { findMariadb, MariadbServer } from '@matting/test-support/mariadb-server.ts';
@@ -11,7 +11,6 @@ import { DatabaseProxy } from './test/database-proxy.ts';
 
 const test = ava.serial.skipIf(findMariadb() === undefined);
 
-/** Latin, Cyrillic, Han, and a character of four bytes. */
 const TEXT = 'é Ж 図 😀';
 
 let server: MariadbServer;
@@ -35,7 +34,6 @@ ava.serial.after.always(async () => {
   await server?.kill();
 });
 
-/** A control plane's handle, closed after the test. */
 async function openHosted(t: { teardown(end: () => Promise<void>): void }): Promise<Database> {
   const database = await openDatabase(urlOf('hosted', 'hosted'), { log: SILENT_LOG });
   t.teardown(() => database.close());
@@ -116,17 +114,17 @@ test('a session is the same whatever the server sets for all › tables change, 
 
 test('what is asked of a connection after its end says why it ended', async t => {
   const database = await openHosted(t);
-  const asked = database.kysely.connection().execute(async db => {
+  const pending = database.kysely.connection().execute(async db => {
     await t.throwsAsync(sql`kill query connection_id()`.execute(db), { message: /interrupted/ });
     await sql`select 1`.execute(db);
   });
-  await t.throwsAsync(asked, { message: /interrupted/ });
+  await t.throwsAsync(pending, { message: /interrupted/ });
 });
 
-/** How often each answer came: 'ok', or the code of the contract. */
-async function answersOf(asked: readonly Promise<unknown>[]): Promise<Record<string, number>> {
+/** Counts the outcomes: 'ok', or the code of a ContractError. */
+async function answersOf(pending: readonly Promise<unknown>[]): Promise<Record<string, number>> {
   const counts: Record<string, number> = {};
-  for (const one of await Promise.allSettled(asked)) {
+  for (const one of await Promise.allSettled(pending)) {
     const { reason } = one as { reason?: unknown };
     const code = reason instanceof ContractError ? reason.code : String(reason);
     const name = one.status === 'fulfilled' ? 'ok' : code;
@@ -145,10 +143,10 @@ for (const limit of LIMITS) {
       ),
     );
     await asRoot(`alter user hosted@localhost with ${limit}`);
-    const asked = Array.from({ length: 24 }, () =>
+    const pending = Array.from({ length: 24 }, () =>
       query(database, db => sql`select sleep(0.05)`.execute(db)),
     );
-    const { ok = 0, SERVICE_UNAVAILABLE = 0, ...others } = await answersOf(asked);
+    const { ok = 0, SERVICE_UNAVAILABLE = 0, ...others } = await answersOf(pending);
     t.deepEqual(others, {});
     t.true(ok > 0);
     t.is(ok + SERVICE_UNAVAILABLE, 24);
@@ -179,16 +177,16 @@ for (const [what, change, back] of REFUSALS) {
     await asRoot(change);
     t.teardown(() => asRoot(back));
     await endSessions();
-    const asked = query(database, db => sql`select sleep(1) from numbers`.execute(db));
+    const pending = query(database, db => sql`select sleep(1) from numbers`.execute(db));
     await rejectsWith(
       t,
-      asked,
+      pending,
       error => error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE',
     );
   });
 }
 
-/** New ones begin with what the server's settings are now. */
+/** New sessions begin with the server's current settings. */
 async function endSessions(): Promise<void> {
   const { rows } = await sql<{ id: number }>`select id from information_schema.processlist
     where user = 'hosted'`.execute(root.kysely);
@@ -210,11 +208,11 @@ test('the start warns of settings with which the service does not work for long'
   await asRoot('set global max_allowed_packet = 65536');
   t.teardown(() => asRoot('set global max_allowed_packet = 16777216'));
   const warnings: unknown[] = [];
-  const warn = (said: unknown) => warnings.push(said);
+  const warn = (details: unknown) => warnings.push(details);
   const database = await openDatabase(urlOf('hosted', 'hosted'), { log: { info: warn, warn } });
   await database.close();
   t.deepEqual(
-    warnings.find(said => Object.hasOwn(said as object, 'max_allowed_packet')),
+    warnings.find(details => Object.hasOwn(details as object, 'max_allowed_packet')),
     { max_allowed_packet: '65536' },
   );
 });

@@ -1,9 +1,8 @@
 /**
- * Brings the schema up to date, and has the words of DDL in which engines differ. Any number of
- * processes may migrate at once: MySQL's get_lock or SQLite's write lock lets in one after the
- * other, and the later ones find nothing to do. On Galera get_lock keeps out nobody at another
- * member: two then run the same migration, which may be repeated at any of its statements; the
- * later one fails to enter it in the list, and looks again.
+ * Brings the schema up to date. Any number of processes may migrate at once: MySQL's get_lock or
+ * SQLite's write lock admits one at a time. On Galera get_lock does not exclude other members, so
+ * two may run the same migration. Each statement of a migration can be repeated; the later process
+ * fails to record it and checks again.
  */
 
 import { setTimeout as delay } from 'node:timers/promises';
@@ -12,24 +11,17 @@ import { type Migration, Migrator } from 'kysely/migration';
 import { type Database, query } from './database.ts';
 import { CHANGES_NO_TABLE, type DatabaseDialect, databaseErrorKind, isDenied } from './engines.ts';
 
-/**
- * The migrations of one package: they make its own tables alone, and a table of their own lists
- * those that ran. A database that has a package's tables serves without the package.
- */
+/** The migrations of one package, for its own tables, recorded in a table of their own. */
 export interface MigrationSeries {
-  /** A word for the name of that table; undefined: the core's, in the one Kysely has by default. */
+  /** Part of that table's name. undefined: the core, which uses Kysely's default table. */
   readonly package?: string;
-  /** In the order of their names. It is a list, not a directory, so that only reviewed ones run. */
+  /** In the order of their names. */
   readonly migrations: (dialect: DatabaseDialect) => Readonly<Record<string, Migration>>;
-  /**
-   * Migrations that the first one took the place of. A database that ran some of them keeps their
-   * names, which replicas of that version ask for.
-   */
+  /** Replaced by the first migration, but replicas of that version need their names. */
   readonly folded?: readonly string[];
-  /** Databases that ran this migration are not for this version. */
+  /** This version cannot use databases that ran this migration. */
   readonly unreadable?: {
     readonly migration: string;
-    /** Says what the database is; `advice` says what to do. */
     readonly found: string;
     readonly advice: string;
   };
@@ -41,12 +33,12 @@ function tableOf(series: MigrationSeries): string {
   return series.package === undefined ? CORE_TABLE : `${CORE_TABLE}_${series.package}`;
 }
 
-/** A migration as operators are told of it: `0001-baseline` of the core, `portal/0001-baseline`. */
-function toldName(series: MigrationSeries, name: string): string {
+/** For operators: `0001-baseline` of the core, `portal/0001-baseline`. */
+function displayName(series: MigrationSeries, name: string): string {
   return series.package === undefined ? name : `${series.package}/${name}`;
 }
 
-/** The schema cannot be used by this version; the message says what to do. */
+/** The message says what to do. */
 export class SchemaError extends Error {
   constructor(detail: string, cause?: unknown) {
     super(detail, { cause });
@@ -54,10 +46,7 @@ export class SchemaError extends Error {
   }
 }
 
-/**
- * Whether a migration does more than add: no version that does not know it works on its schema, and
- * only a backup leads back. There is none so far (docs/adr/0037).
- */
+/** Such a migration does more than add: older versions cannot use its schema (docs/adr/0037). */
 function leavesNoWayBack(name: string): boolean {
   return name.endsWith('-no-way-back');
 }
@@ -70,25 +59,25 @@ async function seriesStates(database: Database, all: readonly MigrationSeries[])
     const known = Object.keys(series.migrations(database.dialect));
     const entered = applied[index]!;
     const folded = entered.filter(name => series.folded?.includes(name));
-    const told = (names: readonly string[]) => names.map(name => toldName(series, name));
+    const displayed = (names: readonly string[]) => names.map(name => displayName(series, name));
     return {
       series,
       entered,
       older: entered.includes(series.unreadable?.migration ?? '') ? series.unreadable : undefined,
       folded,
-      pending: told(known.filter(name => !entered.includes(name))),
-      unknown: told(entered.filter(name => !known.includes(name) && !folded.includes(name))),
+      pending: displayed(known.filter(name => !entered.includes(name))),
+      unknown: displayed(entered.filter(name => !known.includes(name) && !folded.includes(name))),
     };
   });
 }
 
-/** Whether a migration of any version ever ran here: what else it holds is not the service's. */
+/** False: the tables of the database do not belong to the service. */
 export async function hasSchema(database: Database, all: readonly MigrationSeries[]) {
   const applied = await appliedMigrations(database, all);
   return applied.some(names => names.length > 0);
 }
 
-/** When the core's first migration ran, by the clock of the process that ran it. */
+/** By the clock of the process that ran the core's first migration. */
 export async function schemaMadeAtMs(database: Database): Promise<number> {
   const first = sql<{ at: string }>`select min(${sql.ref('timestamp')}) as at
     from ${sql.table(CORE_TABLE)}`;
@@ -97,9 +86,8 @@ export async function schemaMadeAtMs(database: Database): Promise<number> {
 }
 
 /**
- * Runs what is pending.
- * @returns the names of the migrations that this call ran.
- * @throws SchemaError where the schema cannot be used, or a migration failed.
+ * @returns names of the migrations that this call ran
+ * @throws SchemaError
  */
 export async function migrate(
   database: Database,
@@ -108,17 +96,14 @@ export async function migrate(
   const states = await seriesStates(database, all);
   requireUsable(database, states);
   const ran: string[] = [];
-  // Neither lock nor the right to change tables is needed to start on a current schema.
+  // A current schema needs neither the lock nor the right to change tables.
   for (const state of states.filter(({ pending }) => pending.length > 0)) {
     ran.push(...(await runPending(database, state)));
   }
   return ran;
 }
 
-/**
- * Beside one for each migration, which another member may enter first: on Galera its change of
- * tables ends what reads about them here.
- */
+/** In addition to one a migration: on Galera another member's change of tables ends reads here. */
 const ROUNDS_MAX = 5;
 const ROUND_PAUSE_MS = 200;
 
@@ -130,7 +115,7 @@ async function runPending(
   for (let round = 1; ; round += 1) {
     const { error, results = [] } = await migratorOf(database, series, folded).migrateToLatest();
     const done = results.filter(({ status }) => status === 'Success');
-    ran.push(...done.map(({ migrationName }) => toldName(series, migrationName)));
+    ran.push(...done.map(({ migrationName }) => displayName(series, migrationName)));
     if (error === undefined) return ran;
     const kind = databaseErrorKind(error);
     if ((kind === 'duplicate' || kind === 'conflict') && round < pending.length + ROUNDS_MAX) {
@@ -138,18 +123,15 @@ async function runPending(
       continue;
     }
     const failed = results.find(({ status }) => status === 'Error')?.migrationName;
-    const which = failed === undefined ? 'migrations' : `migration ${toldName(series, failed)}`;
+    const which = failed === undefined ? 'migrations' : `migration ${displayName(series, failed)}`;
     const isRefused = isDenied((error as { errno?: unknown }).errno);
-    const said = error instanceof Error ? error.message : String(error);
-    const reason = isRefused ? CHANGES_NO_TABLE : said;
+    const message = error instanceof Error ? error.message : String(error);
+    const reason = isRefused ? CHANGES_NO_TABLE : message;
     throw new SchemaError(`the ${which} failed: ${reason}`, error);
   }
 }
 
-/**
- * One series alone.
- * @param folded those that the database ran: Kysely asks for every one that is entered
- */
+/** @param folded those that the database ran: Kysely requires every recorded one */
 export function migratorOf(
   { kysely, dialect }: Pick<Database, 'kysely' | 'dialect'>,
   series: MigrationSeries,
@@ -165,12 +147,11 @@ export function migratorOf(
   });
 }
 
-/** The advice for an operator who looks at another database than the service's, or at none. */
-export const ELSEWHERE =
+export const WRONG_DATABASE_ADVICE =
   'set MATTING_DATA_DIR or MATTING_DATABASE_URL as the control planes have them, or run ' +
   '"matting migrate" to make a database';
 
-/** @throws SchemaError unless the schema has all that this version needs. Changes nothing. */
+/** Changes nothing. @throws SchemaError */
 export async function requireCurrentSchema(
   database: Database,
   all: readonly MigrationSeries[],
@@ -178,7 +159,9 @@ export async function requireCurrentSchema(
   const states = await seriesStates(database, all);
   requireUsable(database, states);
   if (states.every(({ entered }) => entered.length === 0)) {
-    throw new SchemaError(`there are no tables of a service in ${database.place}; ${ELSEWHERE}`);
+    throw new SchemaError(
+      `there are no tables of a service in ${database.location}; ${WRONG_DATABASE_ADVICE}`,
+    );
   }
   const pending = states.flatMap(({ pending }) => pending);
   if (pending.length > 0) {
@@ -186,9 +169,7 @@ export async function requireCurrentSchema(
   }
 }
 
-/**
- * A newer version only adds, so that this one works on its schema, unless a name says otherwise.
- */
+/** A newer version only adds, so this one works on its schema, unless a name says otherwise. */
 function requireUsable(database: Database, states: readonly SeriesState[]): void {
   const { older } = states.find(state => state.older) ?? {};
   if (older !== undefined) throw new SchemaError(`${older.found}: ${older.advice}`);
@@ -211,7 +192,7 @@ function requireUsable(database: Database, states: readonly SeriesState[]): void
   database.log.warn({ migrations }, 'the schema is of a newer version, which only added');
 }
 
-/** Reads the names that are entered of each series. */
+/** The recorded names of each series. */
 function appliedMigrations(database: Database, all: readonly MigrationSeries[]) {
   return query(database, async db => {
     const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
@@ -227,12 +208,12 @@ function appliedMigrations(database: Database, all: readonly MigrationSeries[]) 
 
 type ColumnType = Readonly<Record<DatabaseDialect, string>>;
 
-/** ASCII, compared byte by byte. */
+/** Compared byte by byte. */
 export function ascii(lengthMax: number, kind = 'varchar'): ColumnType {
   return { sqlite: 'text', mysql: `${kind}(${lengthMax}) character set ascii collate ascii_bin` };
 }
 
-/** UTF-8, compared byte by byte; the length in code points. */
+/** UTF-8, compared byte by byte; the length counts code points. */
 export function text(lengthMax: number): ColumnType {
   return {
     sqlite: 'text',
@@ -240,20 +221,16 @@ export function text(lengthMax: number): ColumnType {
   };
 }
 
-/** Up to 36 ASCII characters. */
 export const ID = ascii(36);
-/** 64 hexadecimal characters. */
 export const HASH = ascii(64, 'char');
 /** UTF-8 up to 16 MB, never compared. */
 export const LONG_TEXT: ColumnType = {
   sqlite: 'text',
   mysql: 'mediumtext character set utf8mb4 collate utf8mb4_bin',
 };
-/** Signed, 64 bits; the program keeps to 53. */
+/** Signed, 64 bits; the program uses 53. */
 export const INTEGER: ColumnType = { sqlite: 'integer', mysql: 'bigint' };
-/** An integer that an insert may leave out. */
 export const COUNT_FROM_0: ColumnType = { sqlite: 'integer default 0', mysql: 'bigint default 0' };
-/** Up to 1 KB. */
 export const BYTES: ColumnType = { sqlite: 'blob', mysql: 'varbinary(1024)' };
 
 export interface TableDefinition {
@@ -262,18 +239,13 @@ export interface TableDefinition {
   readonly columns: Readonly<Record<string, ColumnType>>;
   readonly nullable?: Readonly<Record<string, ColumnType>>;
   readonly primaryKey: readonly string[];
-  /** The columns by the name of the constraint. */
   readonly unique?: Readonly<Record<string, readonly string[]>>;
-  /** The checks by the name of the constraint. Names are unique in the whole database. */
+  /** Names are unique in the whole database. */
   readonly checks?: Readonly<Record<string, string>>;
-  /** The columns by the name of the index. */
   readonly indexes?: Readonly<Record<string, readonly string[]>>;
 }
 
-/**
- * The tables and their indexes. A table that is there gets the nullable columns and the indexes
- * that it lacks, and is left alone otherwise.
- */
+/** Adds missing tables, and missing nullable columns and indexes of existing tables. */
 export async function createTables(
   db: Kysely<unknown>,
   dialect: DatabaseDialect,
@@ -310,27 +282,26 @@ async function createTable(
       ([name, condition]) => sql`constraint ${sql.ref(name)} check (${sql.raw(condition)})`,
     ),
   ];
-  // STRICT makes SQLite refuse a value of another type, as the others do.
+  // STRICT makes SQLite check types as the others do.
   const options =
     dialect === 'sqlite'
       ? sql`strict`
-      : // Rows of other formats hold less, and a host may have made one of them the default.
+      : // Other row formats hold less, and a host may have made one the default.
         sql`engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin`;
   const name = sql.table(table.name);
   await sql`create table if not exists ${name} (${sql.join(parts)}) ${options}`.execute(db);
 }
 
-/** MySQL's ER_LOCK_WAIT_TIMEOUT. */
 const TABLE_IN_USE = 1205;
 const TABLE_WAIT_S = 1;
-/** What queued meanwhile is done by then, on a busy server too. */
+/** Long enough for the queued statements of a busy server. */
 const TABLE_PAUSE_MS = 5000;
 /** Ten minutes of waits and pauses. */
 const TABLE_TRIES_MAX = 100;
 
 /**
- * A server changes a table when no transaction uses it, and every later statement waits behind the
- * change. So the change waits for a second only, lets the others pass, and tries again.
+ * A server changes a table only when no transaction uses it, and later statements queue up after
+ * the change. So the change waits a second, lets the others pass, and tries again.
  */
 async function changeTable(
   db: Kysely<unknown>,
@@ -357,7 +328,7 @@ async function changeTable(
 /** MySQL's ER_DUP_FIELDNAME. */
 const COLUMN_EXISTS = 1060;
 
-/** Nullable, at the table's end; leaves alone what is there by that name. */
+/** Nullable, at the table's end. Skips an existing name. */
 export async function addColumns(
   db: Kysely<unknown>,
   dialect: DatabaseDialect,
@@ -375,13 +346,13 @@ export async function addColumns(
   }
 }
 
-/** MySQL's ER_DUP_KEYNAME: it has no "create index if not exists". */
+/** MySQL's ER_DUP_KEYNAME. It has no "create index if not exists". */
 const INDEX_EXISTS = 1061;
 
 /**
- * Leaves an index of that name alone.
- * @param options.notNull on SQLite, which alone has such indexes, only rows where it is set
- * @param options.isUnique of rows that have no null in it
+ * Skips an existing name.
+ * @param options.notNull only rows with a value; SQLite alone has such indexes
+ * @param options.isUnique among rows without a null in it
  */
 export async function createIndex(
   db: Kysely<unknown>,

@@ -1,46 +1,39 @@
 /**
- * The pool of connections below Kysely's dialect for MySQL and MariaDB. Every statement has a time
- * limit, every connection the same session. A connection whose state is not known for certain (a
- * statement timed out, a rollback failed) is closed and never reused: the server then rolls back
- * what was open.
- *
- * A connection that met a read-only server is closed too, and with it every older one: after a
- * fail-over the same address leads elsewhere, and a connection that is used every second would stay
- * with the old primary for ever.
+ * A connection in an uncertain state (a statement timed out, a rollback failed) is closed, and the
+ * server rolls back its transaction. A connection that met a read-only server is closed with every
+ * older one: after a fail-over the address leads elsewhere, but a busy connection would stay with
+ * the old primary forever.
  */
 
 import { MysqlDialect, type MysqlPool, type MysqlPoolConnection } from 'kysely';
 import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'mysql2';
 import { databaseErrorKind, OWN_VARIABLES } from './engines.ts';
 import { type Member, readMember, requireSupported } from './member.ts';
-import { Silence, SUSPECT_MS } from './silence.ts';
+import { ServerLiveness, SUSPECT_MS } from './server-liveness.ts';
 
 /**
- * Time for one statement of a server that answers others (silence.ts); several hundred times what
- * the slowest takes. Without it a statement could hold its caller for about a quarter of an hour.
+ * Bound of one statement while the server answers others (server-liveness.ts): several hundred times the
+ * slowest. Without it a statement could hold its caller for a quarter of an hour.
  */
 const STATEMENT_MS_MAX = 30_000;
-/** Time for TCP, TLS and the handshake. */
+/** For TCP, TLS and the handshake. */
 const CONNECT_MS_MAX = 5_000;
-/** Waiting for a row's lock; the transaction is then tried again as a whole. */
+/** For a row's lock. The transaction is then repeated. */
 const LOCK_WAIT_S_MAX = 10;
-/** Callers that wait for a connection; one more gets POOL_QUEUE_LIMIT at once. */
+/** More callers get POOL_QUEUE_LIMIT at once. */
 const POOL_WAITERS_MAX = 2_000;
 /**
- * An unused connection is closed after this. The pool lends the newest first: those below stay
- * where they are when the address leads elsewhere, and no write on them finds it out.
+ * The pool lends the newest first. The others would not notice that the address leads elsewhere.
  */
 const IDLE_MS_MAX = 5_000;
 /**
- * Between two times that the pool leaves a server: while there is no primary every write meets a
- * read-only one, and readers must not pay a new connection for each of them. A time that comes
- * earlier counts later.
+ * Without a primary every write meets a read-only server, and readers must not need a new
+ * connection after each. An earlier time takes effect later.
  */
 const LEAVE_MS_MIN = 1_000;
 
 /**
- * Strict, so that no value is cut to fit; time zone UTC, so that now() has no summer time; no
- * transaction that begins by itself after a commit.
+ * Strict: values are never cut. UTC: now() has no summer time. No transaction chains to the next.
  */
 const SQL_MODE = [
   'STRICT_ALL_TABLES',
@@ -62,18 +55,18 @@ function sessionOf({ engine, variables }: Member): readonly string[] {
   ];
 }
 
-/** DDL and the migration lock take as long as they take. */
+/** DDL and the migration lock are not bounded. */
 const BOUNDED =
   /^(?!select get_lock\b)(select|with|insert|update|delete|show|set|begin|commit|rollback)\b/i;
-/** If one of these fails, nobody knows what is open. */
+/** If one of these fails, the state of the transaction is unknown. */
 const CONTROL = /^(set|begin|commit|rollback)\b/;
 
 interface MysqlPoolOptions {
   readonly pool: PoolOptions;
-  /** Called when an idle connection broke. */
+  /** An idle connection broke. */
   readonly onLost: (error: Error) => void;
   readonly statementMsMax?: number | undefined;
-  /** Called with the server of each new connection. */
+  /** A new connection found this server. */
   readonly onMember?: ((member: Member) => void) | undefined;
 }
 
@@ -86,15 +79,15 @@ type QueryCallback = (error: unknown, result: never) => void;
 class GuardedConnection implements MysqlPoolConnection {
   readonly #raw: PoolConnection;
   readonly #pool: GuardedPool;
-  /** The time by performance.now() before it connected: meanwhile the server may have changed. */
-  readonly askedAtMs: number;
+  /** performance.now() before it connected: the server may have changed since. */
+  readonly connectingAtMs: number;
   #closed = false;
   #endedBy: Error | undefined;
 
-  constructor(raw: PoolConnection, pool: GuardedPool, askedAtMs: number) {
+  constructor(raw: PoolConnection, pool: GuardedPool, connectingAtMs: number) {
     this.#raw = raw;
     this.#pool = pool;
-    this.askedAtMs = askedAtMs;
+    this.connectingAtMs = connectingAtMs;
   }
 
   get config(): object {
@@ -110,16 +103,16 @@ class GuardedConnection implements MysqlPoolConnection {
   }
 
   query(sql: string, parameters: readonly unknown[], callback: QueryCallback = () => undefined) {
-    // The server has rolled back by itself; the error that closed the connection is to be reported.
+    // The server has rolled back already. Report the error that closed the connection.
     if (this.#closed && sql === 'rollback') callback(null, [] as never);
     else if (this.#endedBy !== undefined) callback(this.#endedBy, undefined as never);
     else this.#query(sql, parameters, callback);
     return NO_STREAM;
   }
 
-  /** The time limit is ours: mysql2's own leaves its timer running when the connection breaks. */
+  /** Our own time limit: mysql2's leaves its timer running when the connection breaks. */
   #query(sql: string, parameters: readonly unknown[], callback: QueryCallback): void {
-    const { suspectMs, silence } = this.#pool;
+    const { suspectMs, liveness } = this.#pool;
     let leftMs = this.#pool.statementMsMax;
     let ended = false;
     const end = (error: unknown, result?: unknown) => {
@@ -137,11 +130,11 @@ class GuardedConnection implements MysqlPoolConnection {
     const suspect = () => {
       leftMs -= suspectMs;
       if (leftMs <= 0) expire();
-      else silence.suspect(expire);
+      else liveness.suspect(expire);
     };
     const timer = BOUNDED.test(sql) ? setInterval(suspect, suspectMs) : undefined;
     this.#raw.query(sql, [...parameters], (error, result) => {
-      if (error?.fatal !== true) silence.heardAtMs = performance.now();
+      if (error?.fatal !== true) liveness.lastAnswerAtMs = performance.now();
       if (error) this.#failed(error, sql);
       end(error, result);
     });
@@ -161,7 +154,7 @@ class GuardedConnection implements MysqlPoolConnection {
     else if (!this.#closed) this.#raw.release();
   }
 
-  /** Not to be used again; what it has open is rolled back by the server. */
+  /** The server rolls back the open transaction. */
   destroy(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -178,11 +171,11 @@ const NO_STREAM = {
 class GuardedPool implements MysqlPool {
   readonly statementMsMax: number;
   readonly suspectMs: number;
-  readonly silence: Silence;
+  readonly liveness: ServerLiveness;
   readonly #pool: Pool;
   readonly #options: MysqlPoolOptions;
   readonly #connections = new WeakMap<PoolConnection, GuardedConnection>();
-  /** Connections from before this time by performance.now() are closed instead of used. */
+  /** Connections from before this performance.now() are closed instead of used. */
   #leftAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: MysqlPoolOptions) {
@@ -190,8 +183,8 @@ class GuardedPool implements MysqlPool {
     this.statementMsMax = options.statementMsMax ?? STATEMENT_MS_MAX;
     this.suspectMs = Math.min(SUSPECT_MS, this.statementMsMax / 10);
     const connectTimeout = Math.min(CONNECT_MS_MAX, this.statementMsMax / 6);
-    const { connectionLimit: _, ...place } = options.pool;
-    this.silence = new Silence({ ...place, connectTimeout });
+    const { connectionLimit: _, ...server } = options.pool;
+    this.liveness = new ServerLiveness({ ...server, connectTimeout });
     this.#pool = createPool({
       ...options.pool,
       charset: 'UTF8MB4_BIN',
@@ -214,45 +207,45 @@ class GuardedPool implements MysqlPool {
   }
 
   end(callback: (error: unknown) => void): void {
-    this.silence.isLookedFor = false;
+    this.liveness.isPoolOpen = false;
     this.#pool.end(callback);
   }
 
   async #acquire(): Promise<GuardedConnection> {
     for (;;) {
-      if (this.silence.isSilent) {
+      if (this.liveness.isSilent) {
         throw Object.assign(new Error('the database answers nobody'), { code: 'SERVER_SILENT' });
       }
-      const askedAtMs = performance.now();
+      const connectingAtMs = performance.now();
       const raw = await this.#getRaw();
       const known = this.#connections.get(raw);
       if (known !== undefined) {
         if (!this.hasLeft(known)) return known;
-        // The loop ends after as many rounds as the pool has connections, since each destroys one.
+        // Each round destroys a connection, so there are as many rounds as connections.
         known.destroy();
         continue;
       }
-      return await this.#prepare(raw, askedAtMs);
+      return await this.#prepare(raw, connectingAtMs);
     }
   }
 
-  /** Its server takes no writes any more. One from before the last time changes nothing. */
+  /** The server is read-only now. Ignores connections opened before the last call. */
   leave(connection: GuardedConnection): void {
     const now = performance.now();
     if (this.hasLeft(connection) || this.#leftAtMs > now) return;
     this.#leftAtMs = Math.max(now, this.#leftAtMs + LEAVE_MS_MIN);
   }
 
-  hasLeft({ askedAtMs }: GuardedConnection): boolean {
-    // A time that does not count yet came within LEAVE_MS_MIN after the one before, which does.
+  hasLeft({ connectingAtMs }: GuardedConnection): boolean {
+    // A time in the future came within LEAVE_MS_MIN after the previous one, which still holds.
     const isAhead = this.#leftAtMs > performance.now();
-    return askedAtMs <= this.#leftAtMs - (isAhead ? LEAVE_MS_MIN : 0);
+    return connectingAtMs <= this.#leftAtMs - (isAhead ? LEAVE_MS_MIN : 0);
   }
 
   #getRaw(): Promise<PoolConnection> {
     return new Promise((resolve, reject) => {
       this.#pool.getConnection((error, connection) => {
-        if (error?.code === 'ETIMEDOUT') this.silence.suspect(() => undefined);
+        if (error?.code === 'ETIMEDOUT') this.liveness.suspect(() => undefined);
         if (!error) resolve(connection);
         else if (error.message === 'Queue limit reached.') {
           reject(Object.assign(error, { code: 'POOL_QUEUE_LIMIT' }));
@@ -261,20 +254,20 @@ class GuardedPool implements MysqlPool {
     });
   }
 
-  async #prepare(raw: PoolConnection, askedAtMs: number): Promise<GuardedConnection> {
+  async #prepare(raw: PoolConnection, connectingAtMs: number): Promise<GuardedConnection> {
     const { onLost, onMember } = this.#options;
-    const connection = new GuardedConnection(raw, this, askedAtMs);
-    // Emitted when it breaks while idle; without a listener that would end the process.
+    const connection = new GuardedConnection(raw, this, connectingAtMs);
+    // Emitted when the idle connection breaks. Without a listener it would end the process.
     raw.on('error', onLost);
-    const ask = (sql: string) =>
+    const run = (sql: string) =>
       new Promise((resolve, reject) => {
         connection.query(sql, [], (error, rows) => (error ? reject(error) : resolve(rows)));
       });
     try {
-      const member = await readMember(ask);
+      const member = await readMember(run);
       onMember?.(member);
       requireSupported(member);
-      for (const sql of sessionOf(member)) await ask(sql);
+      for (const sql of sessionOf(member)) await run(sql);
     } catch (error) {
       connection.destroy();
       throw error;

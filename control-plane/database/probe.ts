@@ -1,7 +1,3 @@
-/**
- * The questions of doctors, backups and readiness to a database: what it is, and whether it takes
- * writes. Nothing here changes anything: a statement that matches no row proves the right to write.
- */
 import assert from 'node:assert/strict';
 import { constants } from 'node:fs';
 import { access } from 'node:fs/promises';
@@ -11,8 +7,8 @@ import { sql } from 'kysely';
 import { type Database, type Db, query } from './database.ts';
 
 /**
- * `engine`: as the table of engines names it. `answerMs`: of one question. `clockAheadMs`: the
- * database's clock less this machine's; wrong by half of answerMs at most.
+ * `answerMs`: one round trip. `clockAheadMs`: the database's clock minus this machine's, wrong by
+ * half of answerMs at most.
  */
 export async function probeDatabase(database: Database) {
   const { engine, kysely, nowMs, dialect } = database;
@@ -27,7 +23,6 @@ export async function probeDatabase(database: Database) {
   return { engine: engine.name, version: row.version, answerMs, clockAheadMs };
 }
 
-/** Whether anything at all is in it. */
 export async function hasTables(database: Database): Promise<boolean> {
   const tables = await query(database, db =>
     db.introspection.getTables({ withInternalKyselyTables: true }),
@@ -36,10 +31,10 @@ export async function hasTables(database: Database): Promise<boolean> {
 }
 
 /**
- * Rejects with SERVICE_UNAVAILABLE where it does not answer, or answers and takes no writes: one
- * that was demoted, and a file whose disk was mounted read-only, go on to answer every read.
- * @param writeNothing a write that matches no row: no lock, no page, no entry in a binary log, but
- * a read-only server refuses it as it refuses any other, whichever of its variables made it so
+ * A demoted server, or a file on a disk mounted read-only, still answers every read.
+ * @param writeNothing a write that matches no row: it takes no lock and adds nothing to a binary
+ * log, but a read-only server refuses it
+ * @throws ContractError SERVICE_UNAVAILABLE
  */
 export async function requireWritable(
   database: Database,
@@ -49,7 +44,7 @@ export async function requireWritable(
   else await query(database, writeNothing);
 }
 
-/** Such a write touches nothing on SQLite, so this asks the system instead. */
+/** On SQLite such a write touches nothing, so this asks the operating system. */
 async function requireWritableFile(database: Database): Promise<void> {
   const { rows } = await query(database, db =>
     sql<{ file: string }>`select file from pragma_database_list where name = 'main'`.execute(db),
@@ -59,7 +54,7 @@ async function requireWritableFile(database: Database): Promise<void> {
   const { file } = main;
   try {
     await access(file, constants.R_OK | constants.W_OK);
-    // The write-ahead log lies beside it.
+    // The write-ahead log is in the same directory.
     await access(path.dirname(file), constants.W_OK | constants.X_OK);
   } catch (cause) {
     throw new ContractError('SERVICE_UNAVAILABLE', 'The database file cannot be written.', {

@@ -1,4 +1,4 @@
-/** The table of engines, which errors are tried again and how often, and statements that are kept. */
+/** Meanings of engines' errors, which are retried how often, and prepared statements. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
@@ -60,20 +60,20 @@ test('a server that a connection comes to › is used, but for a group with seve
   t.is(databaseErrorKind(refused), 'unavailable');
 });
 
-const said: [errno: number, kind: DatabaseErrorKind, message: string][] = [
+const MESSAGES: [errno: number, kind: DatabaseErrorKind, message: string][] = [
   [1180, 'conflict', "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT"],
   [1180, 'connection', "Got error 5 'Input/output error' during COMMIT"],
   [1226, 'connection', "User 'm' has exceeded the 'max_user_connections' resource"],
   [1226, 'unavailable', "User 'm' has exceeded the 'max_questions' resource"],
 ];
-for (const [errno, kind, message] of said) {
+for (const [errno, kind, message] of MESSAGES) {
   test(`an error of a server › ${errno} is ${kind}: ${message}`, t => {
     t.is(databaseErrorKind(Object.assign(new Error(message), { errno })), kind);
   });
 }
 
-/** Each of them was in a manual of MariaDB or MySQL, or in a report of users of it. */
-const meant: [meaning: string, kind: DatabaseErrorKind, errnos: readonly number[]][] = [
+/** From the manuals of MariaDB and MySQL, or from reports of their users. */
+const MEANINGS: [meaning: string, kind: DatabaseErrorKind, errnos: readonly number[]][] = [
   ['the same again, at once', 'conflict', [1020, 1205, 1213, 1412, 1615, 1689, 3101]],
   [
     'later: a connection ended, or there is none to be had',
@@ -104,10 +104,10 @@ const meant: [meaning: string, kind: DatabaseErrorKind, errnos: readonly number[
     [1048, 1052, 1054, 1060, 1064, 1136, 1264, 1292, 1364, 1366, 1406, 1451, 1452, 3819, 4025],
   ],
 ];
-for (const [meaning, kind, errnos] of meant) {
+for (const [meaning, kind, errnos] of MEANINGS) {
   for (const errno of errnos) {
     test(`an error of a server › ${errno} is ${kind} (${meaning})`, t => {
-      t.is(databaseErrorKind(Object.assign(new Error('said'), { errno })), kind);
+      t.is(databaseErrorKind(Object.assign(new Error('other'), { errno })), kind);
     });
   }
 }
@@ -177,7 +177,7 @@ test('work that fails › is repeated beyond the bound where the caller is patie
 test('work that fails › is repeated until the caller gives up, and then once', async t => {
   const controller = new AbortController();
   const ended = await rounds(round => {
-    // A moment later, within the pause.
+    // Within the pause.
     if (round === 3) setImmediate(() => controller.abort());
     return failingDisk();
   }, controller.signal);

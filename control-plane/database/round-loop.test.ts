@@ -1,4 +1,3 @@
-/** The loop of rounds, by a clock of the test. */
 import ava from 'ava';
 import { RoundLoop } from './round-loop.ts';
 
@@ -37,7 +36,7 @@ class TestClock {
 
 let clock: TestClock;
 let loop: RoundLoop;
-/** When each round began; anew ones are marked. */
+/** Start times of the rounds, with a mark for those that poll. */
 let begun: string[];
 
 test.beforeEach(() => {
@@ -46,11 +45,10 @@ test.beforeEach(() => {
   loop = new RoundLoop({
     pollMs: 1000,
     clock,
-    begin: anew => begun.push(`${clock.now()}${anew ? ' anew' : ''}`),
+    begin: reread => begun.push(`${clock.now()}${reread ? ' reread' : ''}`),
   });
 });
 
-/** A round that ended at once at the start. */
 function started(): void {
   loop.start();
   loop.roundEnded();
@@ -63,7 +61,7 @@ test('the loop › begins with a round, then one at every poll', async t => {
   clock.pass(1000);
   loop.roundEnded();
   clock.pass(1000);
-  t.deepEqual(begun, ['0 anew', '1000 anew', '2000 anew']);
+  t.deepEqual(begun, ['0 reread', '1000 reread', '2000 reread']);
 });
 
 test('the loop › polls at whole multiples of its time, as all loops of the process do', t => {
@@ -74,7 +72,7 @@ test('the loop › polls at whole multiples of its time, as all loops of the pro
   clock.pass(0.6);
   loop.roundEnded();
   clock.pass(1000);
-  t.deepEqual(begun, ['1000 anew', '2000 anew']);
+  t.deepEqual(begun, ['1000 reread', '2000 reread']);
 });
 
 test('the loop › runs one round at a time, and one more for all that changed meanwhile', async t => {
@@ -89,12 +87,12 @@ test('the loop › runs one round at a time, and one more for all that changed m
   t.deepEqual(begun, ['0', '0']);
 });
 
-test('the loop › reads anew after a poll that came during a round', async t => {
+test('the loop › reads again after a poll that came during a round', async t => {
   started();
   loop.wake();
   clock.pass(1000);
   loop.roundEnded();
-  t.deepEqual(begun, ['0', '1000 anew']);
+  t.deepEqual(begun, ['0', '1000 reread']);
 });
 
 test('the loop › pauses after failures, twice as long each time, and as short again after a success', async t => {
@@ -110,7 +108,7 @@ test('the loop › pauses after failures, twice as long each time, and as short 
     pauses.push(clock.now() - fromMs);
   }
   t.deepEqual(pauses, [100, 200, 400, 800, 1600, 2000, 2000]);
-  t.truthy(begun.at(-1)?.endsWith('anew'));
+  t.truthy(begun.at(-1)?.endsWith('reread'));
   loop.roundEnded();
   loop.fault();
   clock.pass(99);
@@ -127,7 +125,7 @@ test('the loop › pauses after the round under way where the database failed un
   loop.roundEnded();
   t.deepEqual(begun, ['0']);
   clock.pass(100);
-  t.deepEqual(begun, ['0', '100 anew']);
+  t.deepEqual(begun, ['0', '100 reread']);
 });
 
 test('the loop › wakes at the soonest of what was asked for, and not sooner than it may', async t => {

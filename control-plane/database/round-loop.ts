@@ -1,24 +1,21 @@
 /**
- * When to poll for work that waits in the database: one round at a time, another as soon as
- * something changed during it, one every `pollMs` for what other replicas left, and none for a
- * while after the database failed. What a round does is its owner's.
+ * Polls for work in the database: one round at a time, another as soon as something changed during
+ * it, one every `pollMs` for other replicas' changes, and a pause after the database failed.
  */
 
 import assert from 'node:assert/strict';
 import { outsideRequests } from '@matting/program/request-owner.ts';
 import { underNoSpan } from '@matting/program/tracing/active-span.ts';
 
-/** Pauses after failures of the database, doubling up to the maximum. */
+/** Pause after a failure of the database; doubles each time. */
 const BACKOFF_MIN_MS = 100;
 const BACKOFF_MAX_MS = 2000;
-/** Wake-ups that are due sooner than this wait for it, so that one round serves several. */
+/** A wake-up that is due sooner waits for this, so that one round serves several. */
 const WAKE_MIN_MS = 5;
 
 /**
- * The next mode by mode and event. An event that is not there is a bug of the owner, and throws.
- * new: made. resting: no work is known of. running: a round is under way. outdated: the same, and
- * another follows. failing: the same, and a pause follows. backing-off: a pause, then a round.
- * stopping: the last round is under way. stopped: no round begins any more.
+ * outdated: a round runs and another follows. failing: a round runs and a pause follows. stopping:
+ * the last round runs. A missing event is a bug of the owner, and throws.
  */
 // biome-ignore format: a table
 const TRANSITIONS = {
@@ -33,10 +30,10 @@ const TRANSITIONS = {
 } as const;
 
 type LoopMode = keyof typeof TRANSITIONS;
-/** ended, failed: the round. fault: the database failed under what an earlier round began. */
+/** ended, failed: the round. fault: the database failed under work that an earlier round began. */
 type LoopEvent = 'start' | 'wake' | 'ended' | 'failed' | 'fault' | 'resumed' | 'stop';
 
-/** @throws AssertionError where the event is impossible in that mode. */
+/** @throws AssertionError: impossible in that mode */
 function nextMode(mode: LoopMode, event: LoopEvent): LoopMode {
   const row: Partial<Record<LoopEvent, LoopMode>> = TRANSITIONS[mode];
   const next = row[event];
@@ -44,7 +41,7 @@ function nextMode(mode: LoopMode, event: LoopEvent): LoopMode {
   return next;
 }
 
-/** Time as the loop needs it; a simulation has its own. */
+/** A simulation has its own clock. */
 interface LoopClock {
   now(): number;
   after(ms: number, act: () => void): () => void;
@@ -61,15 +58,14 @@ const REAL_CLOCK: LoopClock = {
 interface RoundLoopOptions {
   readonly pollMs: number;
   /**
-   * Begins a round, whose end is told by `roundEnded` or `roundFailed`.
-   * @param anew what other replicas did is to be read too: the first round, one that is polled or
-   *   follows a pause
+   * Begins a round. Its owner calls `roundEnded` or `roundFailed`.
+   * @param reread also read changes by other replicas: the first round, a poll, or one after a pause
    */
-  readonly begin: (anew: boolean) => void;
+  readonly begin: (reread: boolean) => void;
   readonly clock?: LoopClock;
 }
 
-/** A loop whose rounds are `work` alone; `onFailed` hears of one that the database failed. */
+/** A loop whose rounds are `work` alone. */
 export function pollingLoop(
   pollMs: number,
   work: () => Promise<void>,
@@ -93,7 +89,7 @@ export class RoundLoop {
   readonly #clock: LoopClock;
   readonly #stopped = Promise.withResolvers<void>();
   #mode: LoopMode = 'new';
-  #anew = true;
+  #reread = true;
   #round = Promise.withResolvers<void>();
   #backoffMs = BACKOFF_MIN_MS;
   #wakeAtMs = Number.POSITIVE_INFINITY;
@@ -116,17 +112,17 @@ export class RoundLoop {
     return this.#mode === 'stopping' || this.#mode === 'stopped';
   }
 
-  /** Something may have changed: a round now, or after the one that is under way. */
+  /** Starts a round now, or after the running one. */
   wake(): void {
     this.#on('wake');
   }
 
   /**
-   * The same, later. Only the soonest of several wake-ups is kept: its round asks again.
-   * @param ms undefined: not at all; 0: now
+   * Only the earliest of several wake-ups is kept: its round schedules the next.
+   * @param ms undefined: none
    */
   wakeIn(ms: number | undefined): void {
-    // The poll comes before that time.
+    // The poll comes earlier.
     if (ms === undefined || ms > this.#options.pollMs || this.stopping) return;
     if (ms === 0) {
       this.wake();
@@ -152,17 +148,16 @@ export class RoundLoop {
     this.#endRound('failed');
   }
 
-  /** The database failed under something that a round began. */
   fault(): void {
     this.#on('fault');
   }
 
-  /** Resolves when the round that is under way has ended, and the one that follows it has begun. */
+  /** Resolves when the running round has ended and the one after it has begun. */
   roundUnderWay(): Promise<void> {
     return this.#round.promise;
   }
 
-  /** No further round begins. Resolves when none is under way. May be called again. */
+  /** Resolves when no round runs. */
   stop(): Promise<void> {
     this.#cancelPoll?.();
     this.#cancelPause?.();
@@ -187,29 +182,32 @@ export class RoundLoop {
   }
 
   #begin(): void {
-    const anew = this.#anew;
-    this.#anew = false;
+    const reread = this.#reread;
+    this.#reread = false;
     this.#round = Promise.withResolvers();
-    // A request can have woken the loop, and its trace and its share of the database end with it.
-    outsideRequests(() => underNoSpan(() => this.#options.begin(anew)));
+    // The request that woke the loop ends; its trace and its share of the database must not go on.
+    outsideRequests(() => underNoSpan(() => this.#options.begin(reread)));
   }
 
   #pause(): void {
     this.#cancelPause = this.#clock.after(this.#backoffMs, () => {
-      this.#anew = true;
+      this.#reread = true;
       this.#on('resumed');
     });
     this.#backoffMs = Math.min(BACKOFF_MAX_MS, this.#backoffMs * 2);
   }
 
-  /** All loops of a process poll at the same instants: each wake of a process at rest costs. */
+  /**
+   * All loops of a process poll at the same instants, because each wake-up of an idle process
+   * costs.
+   */
   #pollLater(): void {
     const { pollMs } = this.#options;
     // A timer may fire a little early, and that instant must not count again.
     const sinceMs = (this.#clock.now() + WAKE_MIN_MS) % pollMs;
     this.#cancelPoll = this.#clock.after(pollMs - sinceMs + WAKE_MIN_MS, () => {
       this.#pollLater();
-      this.#anew = true;
+      this.#reread = true;
       this.#on('wake');
     });
   }

@@ -1,5 +1,3 @@
-/** A connection to a SQLite file: its prepared statements, and the wait for another process. */
-
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Semaphore } from '@matting/program/semaphore.ts';
@@ -9,11 +7,11 @@ import { freeSpare } from './sqlite-spare.ts';
 
 const SQLITE_FULL = 13;
 
-/** How long a statement waits for another process's write lock before it fails with SQLITE_BUSY. */
+/** Longest wait for another process's write lock, before SQLITE_BUSY. */
 const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
-/** The longest pause of that wait; jittered, so that waiting processes do not march in step. */
+/** Jittered, so that waiting processes do not retry in step. */
 const SQLITE_BUSY_PAUSE_MS_MAX = 12;
-/** Prepared statements kept; the store has about a hundred texts. */
+/** The store has about a hundred texts. */
 const SQLITE_STATEMENTS_MAX = 256;
 
 export type Statement = Pick<CompiledQuery, 'sql' | 'parameters'>;
@@ -23,11 +21,11 @@ interface Prepared {
   readonly answersRows: boolean;
 }
 
-/** A connection and its prepared statements, which run inside the call, on the event loop. */
+/** Its statements run synchronously, on the event loop. */
 export class SqliteConnection {
   readonly #db: DatabaseSync;
   readonly #path: string;
-  /** The prepared statements by their texts, least recently used first. */
+  /** By text, least recently used first. */
   readonly #statements = new Map<string, Prepared>();
 
   private constructor(db: DatabaseSync, path: string) {
@@ -45,11 +43,11 @@ export class SqliteConnection {
   }
 
   static #open(path: string): SqliteConnection {
-    // Another process may just be switching the file to WAL: here SQLite's own wait is right.
+    // SQLite's own wait is right here: another process may be switching the file to WAL.
     const db = new DatabaseSync(path, { timeout: SQLITE_BUSY_WAIT_MS_MAX });
     try {
       db.exec('pragma journal_mode = wal');
-      // NORMAL may lose the last commits when the power fails: jobs that callers know of.
+      // NORMAL may lose the last commits at a power failure, and callers know of those jobs.
       db.exec('pragma synchronous = full');
       db.exec('pragma busy_timeout = 0');
     } catch (error) {
@@ -63,12 +61,11 @@ export class SqliteConnection {
     return this.#db.isTransaction;
   }
 
-  /** Throws SQLite's error, SQLITE_BUSY among them. */
+  /** @throws SQLite's error, such as SQLITE_BUSY */
   execute<R>(statement: Statement): QueryResult<R> {
     try {
       return this.#execute(statement);
     } catch (error) {
-      // Nothing was committed; the caller's next try has room.
       if ((error as { errcode?: unknown }).errcode === SQLITE_FULL) freeSpare(this.#path);
       throw error;
     }
@@ -86,7 +83,7 @@ export class SqliteConnection {
     this.execute({ sql, parameters: [] });
   }
 
-  /** Outside a transaction: waits for another process's lock between ticks of the event loop. */
+  /** Outside a transaction. Waits for another process's lock between ticks of the event loop. */
   async executeWhenFree<R>(statement: Statement): Promise<QueryResult<R>> {
     const giveUpAt = performance.now() + SQLITE_BUSY_WAIT_MS_MAX;
     for (;;) {
@@ -112,7 +109,7 @@ export class SqliteConnection {
       return known;
     }
     const statement = this.#db.prepare(sql);
-    // Asked once: it takes twice as long as reading a row.
+    // Read once: it takes twice as long as reading a row.
     const prepared = { statement, answersRows: statement.columns().length > 0 };
     if (this.#statements.size >= SQLITE_STATEMENTS_MAX) {
       const oldest = this.#statements.keys().next();
@@ -123,10 +120,9 @@ export class SqliteConnection {
   }
 }
 
-/** Callers that wait for their turn; one more gets POOL_QUEUE_LIMIT at once. */
+/** More callers get POOL_QUEUE_LIMIT at once. */
 const SQLITE_WAITERS_MAX = 2_000;
 
-/** Lets the callers of a connection use it one at a time, in the order in which they asked. */
 export function oneAtATime(): Semaphore {
   return new Semaphore({
     max: 1,

@@ -1,4 +1,4 @@
-/** Transactions that share a commit: each is whole, and none is told more than is durable. */
+/** Transactions that share a commit are atomic and durable. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -16,7 +16,7 @@ let directory: string;
 let writer: SqliteConnection;
 let reader: SqliteConnection;
 let group: SqliteGroupCommit;
-let said: string[];
+let statements: string[];
 let failNextCommit: Error | undefined;
 
 test.beforeEach(async () => {
@@ -25,11 +25,11 @@ test.beforeEach(async () => {
   writer = SqliteConnection.open(file);
   reader = SqliteConnection.open(file);
   writer.control('create table t (k text primary key)');
-  said = [];
+  statements = [];
   failNextCommit = undefined;
   const execute = writer.execute.bind(writer);
   writer.execute = statement => {
-    if (/^(begin|commit|rollback)/.test(statement.sql)) said.push(statement.sql);
+    if (/^(begin|commit|rollback)/.test(statement.sql)) statements.push(statement.sql);
     if (statement.sql === 'commit' && failNextCommit !== undefined) {
       const error = failNextCommit;
       failNextCommit = undefined;
@@ -48,7 +48,7 @@ test.afterEach.always(async () => {
 
 const insert = (k: string) => ({ sql: 'insert into t values (?)', parameters: [k] });
 
-/** A transaction of two rows with a pause of microtasks between them, as the store's are. */
+/** A transaction of two rows, with a microtask between them. */
 async function pair(a: string, b: string): Promise<void> {
   await group.begin();
   try {
@@ -73,27 +73,27 @@ function stored(): unknown[] {
 const reasonOf = (outcome: PromiseSettledResult<unknown>) =>
   outcome.status === 'rejected' ? (outcome.reason as Error).message : outcome.status;
 
-test('transactions that are ready together › share one commit, and are told of it when others can see them', async t => {
-  let told = 0;
+test('transactions that are ready together › share one commit, and resolve when others can see them', async t => {
+  let resolved = 0;
   const all = Array.from({ length: 10 }, async (_, index) => {
     await (index % 2 ? pair(`${index}a`, `${index}b`) : group.executeAlone(insert(`${index}`)));
-    told += 1;
+    resolved += 1;
     t.is(stored().length, 15);
   });
-  t.deepEqual([told, stored()], [0, []]);
+  t.deepEqual([resolved, stored()], [0, []]);
   await Promise.all(all);
-  t.deepEqual(said, ['begin immediate', 'commit']);
+  t.deepEqual(statements, ['begin immediate', 'commit']);
 });
 
 test('transactions that are ready together › do not wait for those that come in later turns', async t => {
   await pair('a', 'b');
   await pair('c', 'd');
-  t.deepEqual(said, ['begin immediate', 'commit', 'begin immediate', 'commit']);
+  t.deepEqual(statements, ['begin immediate', 'commit', 'begin immediate', 'commit']);
 });
 
 test('transactions that are ready together › are bounded in number, so that other processes get the lock', async t => {
   await Promise.all(Array.from({ length: 130 }, (_, k) => group.executeAlone(insert(`${k}`))));
-  t.is(said.filter(sql => sql === 'commit').length, 3);
+  t.is(statements.filter(sql => sql === 'commit').length, 3);
   t.is(stored().length, 130);
 });
 

@@ -1,14 +1,13 @@
 /**
- * Group commit: a commit costs one sync of the disk, which stops the event loop, so the
- * transactions that are ready in one tick of the loop share one. Each is a savepoint of a common
- * transaction, runs whole before the next begins, and resolves when the common transaction is
- * committed. A member that fails is rolled back alone and rejects no earlier; where the common
- * commit fails, every member fails, and none has resolved before.
+ * A commit costs one sync of the disk, which blocks the event loop, so the transactions of one tick
+ * share one. Each is a savepoint of a common transaction, runs alone, and resolves when the common
+ * transaction is committed. A failed member is rolled back alone. If the common commit fails, every
+ * member fails.
  *
  * | group  | entered by                 | left by                                                |
  * |--------|----------------------------|--------------------------------------------------------|
  * | none   | construction; a group ends | a member begins: BEGIN IMMEDIATE                       |
- * | open   | its first member begins    | due: the tick of the loop ends, or COMMITTED_TOGETHER_MAX began   |
+ * | open   | its first member begins    | due: the tick ends, or COMMITTED_TOGETHER_MAX began    |
  * | due    | see above                  | none: no member runs, and COMMIT; or SQLite undid it   |
  */
 
@@ -16,7 +15,7 @@ import type { Release } from '@matting/program/semaphore.ts';
 import type { QueryResult } from 'kysely';
 import { oneAtATime, type SqliteConnection, type Statement } from './sqlite-connection.ts';
 
-/** The bound lets other processes have the file's lock now and then. */
+/** Lets other processes take the file's lock now and then. */
 export const COMMITTED_TOGETHER_MAX = 64;
 
 const BEGIN: Statement = { sql: 'begin immediate', parameters: [] };
@@ -32,7 +31,7 @@ interface Group {
 
 export class SqliteGroupCommit {
   readonly #connection: SqliteConnection;
-  /** Held by the member that runs. */
+  /** Held by the running member. */
   readonly #running = oneAtATime();
   #pass: Release = () => undefined;
   #group: Group | undefined;
@@ -41,7 +40,7 @@ export class SqliteGroupCommit {
     this.#connection = connection;
   }
 
-  /** The caller ends it by `commit` or `rollback`. Rejects when another process keeps the lock. */
+  /** The caller must call `commit` or `rollback`. Rejects if another process keeps the lock. */
   async begin(): Promise<void> {
     this.#pass = await this.#running.take();
     try {
@@ -53,15 +52,13 @@ export class SqliteGroupCommit {
     }
   }
 
-  /** Within `begin` and its end. */
+  /** Only between `begin` and `commit` or `rollback`. */
   execute<R>(statement: Statement): QueryResult<R> {
     if (this.#group === undefined) throw new Error('SQLite has undone this transaction');
     return this.#run<R>(statement);
   }
 
-  /**
-   * Resolves when it is durable. Where it rejects nothing of it is, and it is over all the same.
-   */
+  /** Resolves when the transaction is durable. If it rejects, nothing of it was committed. */
   async commit(): Promise<void> {
     const group = this.#group;
     try {
@@ -72,11 +69,13 @@ export class SqliteGroupCommit {
     await group?.committed.promise;
   }
 
-  /** Resolves when what the member saw is durable: an earlier one may have made it fail. */
+  /**
+   * Resolves when the commits that this member saw are durable: one may have caused its failure.
+   */
   async rollback(): Promise<void> {
     const group = this.#group;
     try {
-      // SQLite rolls back everything by itself after SQLITE_FULL and the like.
+      // SQLite itself rolls back everything after SQLITE_FULL and similar errors.
       if (group !== undefined) {
         this.#run(ROLLBACK_TO);
         this.#run(RELEASE);
@@ -87,13 +86,13 @@ export class SqliteGroupCommit {
     await group?.committed.promise;
   }
 
-  /** One statement that is a transaction of its own. */
+  /** Runs one statement as a transaction. */
   async executeAlone<R>(statement: Statement): Promise<QueryResult<R>> {
     this.#pass = await this.#running.take();
     let group: Group | undefined;
     try {
       group = await this.#join();
-      // A single statement that fails leaves no trace, so it needs no savepoint.
+      // A failed single statement changes nothing, so it needs no savepoint.
       return this.#run<R>(statement);
     } finally {
       this.#leave();
@@ -101,7 +100,7 @@ export class SqliteGroupCommit {
     }
   }
 
-  /** Outside any transaction, for what does not stand in one. */
+  /** For statements that cannot run in a transaction. */
   async executeOutside<R>(statement: Statement): Promise<QueryResult<R>> {
     return await this.#running.run({}, () => {
       this.#end();
@@ -109,7 +108,6 @@ export class SqliteGroupCommit {
     });
   }
 
-  /** Waits for who runs and commits what is open. */
   async close(): Promise<void> {
     await this.#running.take();
     this.#end();
@@ -123,7 +121,7 @@ export class SqliteGroupCommit {
     }
     await this.#connection.executeWhenFree(BEGIN);
     const group: Group = { members: 1, due: false, committed: Promise.withResolvers<void>() };
-    // Members get the failure from their own await; the first may have failed to begin.
+    // Members await it themselves, but the first may have failed to begin.
     group.committed.promise.catch(() => undefined);
     this.#group = group;
     setImmediate(() => {
@@ -133,7 +131,6 @@ export class SqliteGroupCommit {
     return group;
   }
 
-  /** The member that ran ends; the next one joins unless the group is due. */
   #leave(): void {
     const group = this.#group;
     if (group !== undefined && (group.due || group.members >= COMMITTED_TOGETHER_MAX)) this.#end();
@@ -157,7 +154,7 @@ export class SqliteGroupCommit {
     try {
       return this.#connection.execute<R>(statement);
     } catch (error) {
-      // SQLite ends the whole transaction on some errors: a full or failing disk, no memory.
+      // SQLite ends the whole transaction on a full or failing disk, or without memory.
       if (this.#group !== undefined && !this.#connection.inTransaction) {
         this.#group.committed.reject(error);
         this.#group = undefined;

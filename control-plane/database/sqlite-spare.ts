@@ -1,6 +1,6 @@
 /**
- * Room beside a SQLite file that nothing else on its disk takes. On a full disk SQLite opens no
- * file, and cannot write that a result was deleted to make room.
+ * Reserves space next to a SQLite file. On a full disk SQLite opens no file and cannot even record
+ * that a result was deleted to make room.
  */
 
 import { randomBytes } from 'node:crypto';
@@ -8,20 +8,20 @@ import { existsSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { StoreLog } from './database.ts';
 
-/** Twice what the write-ahead log takes before SQLite begins it again. */
+/** Twice the size at which SQLite restarts the write-ahead log. */
 const SPARE_BYTES = 8 * 1024 * 1024;
-const LOOK_MS = 1000;
+const CHECK_MS = 1000;
 
 const spareOf = (path: string) => `${path}-spare`;
 
-/** Returns whether there was some. */
+/** Returns whether there was a reserve. */
 export function freeSpare(path: string): boolean {
   const found = existsSync(spareOf(path));
   rmSync(spareOf(path), { force: true });
   return found;
 }
 
-/** Makes it whenever there is room for it. @returns what ends that */
+/** Reserves the space again whenever the disk has room. @returns stops it */
 export function keepSpare(path: string, log: StoreLog): () => void {
   let warned = false;
   const warn = (about: object) => {
@@ -33,14 +33,14 @@ export function keepSpare(path: string, log: StoreLog): () => void {
       if (existsSync(spareOf(path))) return;
       const { bavail, bsize } = statfsSync(dirname(path));
       if (bavail * bsize < 2 * SPARE_BYTES) return warn({ freeBytes: bavail * bsize });
-      // A file system that compresses keeps no room for zeros.
+      // A compressing file system would reserve nothing for zeros.
       const bytes = Buffer.alloc(SPARE_BYTES, randomBytes(SPARE_BYTES / 64));
       writeFileSync(spareOf(path), bytes, { flag: 'wx', mode: 0o600 });
       warned = false;
     } catch (err) {
       if ((err as NodeJS.ErrnoException).code !== 'EEXIST') warn({ err });
     }
-  }, LOOK_MS);
+  }, CHECK_MS);
   timer.unref();
   return () => clearInterval(timer);
 }

@@ -1,13 +1,10 @@
 /**
- * Kysely on node:sqlite: two connections a process, any number of processes on one file.
- *
- * What differs from Kysely's own SQLite dialect: a transaction begins IMMEDIATE, because a
- * deferred one that reads first and writes later meets SQLITE_BUSY_SNAPSHOT, which no time-out
- * retries. Another process's write lock is waited for between ticks of the event loop: SQLite's
- * busy_timeout sleeps inside the call. Writes that are ready together are committed together
- * (SqliteGroupCommit); reads outside a transaction have a connection of their own, which sees what
- * is committed and waits for nobody. DDL is transactional, so that processes that migrate at once
- * take turns.
+ * Kysely on node:sqlite, with two connections a process. It differs from Kysely's SQLite dialect:
+ * - Transactions begin IMMEDIATE. A deferred one that first reads and then writes meets
+ *   SQLITE_BUSY_SNAPSHOT, which no time-out retries.
+ * - It waits for another process's lock between ticks; SQLite's busy_timeout blocks the event loop.
+ * - Writes of one tick share a commit (SqliteGroupCommit). Other reads use a second connection.
+ * - DDL is transactional, so that migrating processes exclude each other.
  */
 
 import type { Semaphore } from '@matting/program/semaphore.ts';
@@ -26,7 +23,7 @@ import { oneAtATime, SqliteConnection } from './sqlite-connection.ts';
 import { SqliteGroupCommit } from './sqlite-group-commit.ts';
 import { keepSpare } from './sqlite-spare.ts';
 
-/** @param log of who keeps spare room beside the file; undefined: another process may */
+/** @param log for warnings about the reserve; undefined: another process may keep the reserve */
 export function sqliteDialect(path: string, log?: StoreLog): Dialect {
   return {
     createDriver: () => new NodeSqliteDriver(path, log),
@@ -41,7 +38,7 @@ class NodeSqliteAdapter extends SqliteAdapter {
     return true;
   }
 
-  /** Callers take turns here, not in Kysely: one that waits for its commit lets the next begin. */
+  /** Callers queue here, not in Kysely: while one waits for its commit the next begins. */
   override get supportsMultipleConnections(): boolean {
     return true;
   }
@@ -50,7 +47,6 @@ class NodeSqliteAdapter extends SqliteAdapter {
 interface Sides {
   readonly writes: SqliteGroupCommit;
   readonly reads: SqliteConnection;
-  /** Held by the read that runs, or waits for another process's lock. */
   readonly reading: Semaphore;
 }
 
@@ -100,7 +96,7 @@ class NodeSqliteDriver implements Driver {
   }
 
   async releaseConnection(): Promise<void> {
-    // A session is no more than the place its caller is at.
+    // Nothing to release.
   }
 
   async destroy(): Promise<void> {
@@ -113,7 +109,6 @@ class NodeSqliteDriver implements Driver {
   }
 }
 
-/** One caller's use of the two connections. */
 class SqliteSession implements DatabaseConnection {
   readonly sides: Sides;
   inTransaction = false;

@@ -1,8 +1,3 @@
-/**
- * Parts of statements, and readers of their answers: the database's clock, texts that are made
- * once, a table through one of its indexes, pages of an account, the removal of old rows.
- */
-
 import { DAY_MS } from '@matting/program/durations.ts';
 import {
   type Compilable,
@@ -16,7 +11,7 @@ import {
 import { type Database, type Db, query, type Schema } from './database.ts';
 import { type DatabaseDialect, databaseErrorKind } from './engines.ts';
 
-/** Executes a compare-and-set, or a removal: true when the one row matched. */
+/** Runs a compare-and-set or a removal. True: one row matched. */
 export async function matchesOne(change: {
   executeTakeFirstOrThrow(): Promise<UpdateResult | DeleteResult>;
 }): Promise<boolean> {
@@ -24,9 +19,7 @@ export async function matchesOne(change: {
   return ('numUpdatedRows' in result ? result.numUpdatedRows : result.numDeletedRows) === 1n;
 }
 
-/**
- * False when a unique key is taken: by another process, or by an earlier try whose answer was lost.
- */
+/** False: the unique key is taken, by another process or by an earlier try with a lost answer. */
 export async function isInserted(insert: Promise<unknown>): Promise<boolean> {
   try {
     await insert;
@@ -37,15 +30,14 @@ export async function isInserted(insert: Promise<unknown>): Promise<boolean> {
   }
 }
 
-/** The same of a kept statement. */
+/** matchesOne for a kept statement. */
 export async function keptMatchesOne(db: Db, statement: CompiledQuery<unknown>): Promise<boolean> {
   const { numAffectedRows } = await db.executeQuery(statement);
   return numAffectedRows === 1n;
 }
 
 /**
- * Whether text may be compared with an ASCII column. MySQL refuses to compare anything else
- * ("illegal mix of collations"), and pads spaces.
+ * MySQL compares only such text with an ASCII column ("illegal mix of collations"); it pads spaces.
  */
 export function isAsciiWord(text: string): boolean {
   return /^[\x21-\x7e]{1,300}$/.test(text);
@@ -53,12 +45,12 @@ export function isAsciiWord(text: string): boolean {
 
 const ADDRESS_LENGTH_MAX = 64;
 
-/** Makes a request's address fit ASCII columns: a proxy may put any text there. */
+/** Makes a request's address fit an ASCII column: a proxy may send any text. */
 export function addressText(address: string): string {
   return address.replaceAll(/[^\x21-\x7e]/g, '?').slice(0, ADDRESS_LENGTH_MAX);
 }
 
-/** An aggregate as a number: empty sums are null, and drivers turn what is not exact into text. */
+/** Empty sums are null, and drivers return inexact numbers as text. */
 export function requireInteger(value: unknown): number {
   const number = value === null ? 0 : value;
   if (typeof number !== 'number' || !Number.isSafeInteger(number)) {
@@ -67,7 +59,6 @@ export function requireInteger(value: unknown): number {
   return number;
 }
 
-/** Stands for the value of a call while the statement is built. Kysely takes it for a value. */
 class Parameter {
   readonly name: string;
 
@@ -76,18 +67,16 @@ class Parameter {
   }
 }
 
-/** The statement with the values of this call, for `executeQuery`. */
 export type KeptStatement<Values extends object, Row> = (
   database: Database,
   values: Values,
 ) => CompiledQuery<Row>;
 
 /**
- * A statement whose text is made once for a database: building and compiling takes more processor
- * time than SQLite does to run it, and a job runs through fourteen.
- * @param build makes it with parameters in place of the values of calls. It must neither look at
- *   them nor compute with them: a value that decides the text (null or not, how many) needs another
- *   statement
+ * Compiles a statement once for each database: compiling takes more processor time than SQLite
+ * needs to run it, and a job runs fourteen.
+ * @param build uses the parameters as values only; a value that changes the text (null or not, a
+ * count) needs another statement
  */
 export function keepStatement<Values extends object, Row = unknown>(
   build: (database: Database, parameters: Values) => Compilable<Row>,
@@ -106,7 +95,7 @@ export function keepStatement<Values extends object, Row = unknown>(
     const parameters = statement.parameters.map(parameter =>
       parameter instanceof Parameter ? valueAt(parameter.name, byName) : parameter,
     );
-    // The statement would leave out a value that the first call did not have.
+    // The statement would ignore a value that the first call did not have.
     if (names.length !== made.names) throw new Error(`a kept statement got ${names.join()}`);
     return { ...statement, parameters };
   };
@@ -118,10 +107,7 @@ function valueAt(name: string, values: Readonly<Record<string, unknown>>): unkno
   return value;
 }
 
-/**
- * The database's clock inside the statement that uses it, so that processes agree on what has
- * expired, however wrong their own clocks are. UTC milliseconds, the same all over a statement.
- */
+/** In UTC milliseconds, constant within a statement. Processes agree on it despite wrong clocks. */
 export function databaseNowMs(dialect: DatabaseDialect): RawBuilder<number> {
   return dialect === 'sqlite'
     ? sql<number>`cast(round(unixepoch('now', 'subsec') * 1000) as integer)`
@@ -132,15 +118,14 @@ export function nowPlusMs(nowMs: RawBuilder<number>, lengthMs: number): RawBuild
   return sql<number>`${nowMs} + ${lengthMs}`;
 }
 
-/** The first instant of the day, UTC. */
+/** In UTC. */
 export function startOfDay(nowMs: RawBuilder<number>): RawBuilder<number> {
   return sql<number>`(${nowMs}) - (${nowMs}) % ${sql.lit(DAY_MS)}`;
 }
 
 /**
- * A table through one of its indexes. By their statistics MariaDB and MySQL may take another that
- * reads far more rows, or sort the whole table; SQLite, which has none here, may take one that
- * leaves a column out.
+ * Forces an index. By their statistics MariaDB and MySQL may choose one that reads far more rows,
+ * or sort the table; SQLite, without statistics, may choose one that lacks a column.
  */
 export function throughIndex<T extends keyof Schema>(table: T, index: string) {
   const rows = sql<Schema[T]>`${sql.table(table)}`;
@@ -152,14 +137,14 @@ export function throughIndex<T extends keyof Schema>(table: T, index: string) {
 
 interface OldRows {
   readonly table: keyof Schema;
-  /** The primary key, one column of text. */
+  /** The primary key, one text column. */
   readonly key: string;
-  /** The column that an index orders them by. */
+  /** The column by which an index orders them. */
   readonly time: string;
   readonly before: RawBuilder<number>;
 }
 
-/** Removes `limit` rows at most, the oldest first; their number. One that is young again stays. */
+/** Removes at most `limit` rows, the oldest first. Returns their number. */
 export function removeOldRows(
   database: Database,
   { table, key, time, before }: OldRows,
@@ -177,7 +162,7 @@ export function removeOldRows(
       .limit(limit)
       .execute();
     if (old.length === 0) return 0;
-    // The order is the same everywhere, so that two sweepers never wait for each other in a circle.
+    // A fixed order, so that two sweepers never deadlock.
     const ids = old.map(row => row.id).sort();
     const { numDeletedRows } = await db
       .deleteFrom(table)
@@ -189,10 +174,9 @@ export function removeOldRows(
 }
 
 /**
- * The condition of pages of one account's rows, by an index that begins with the account. Given `=`
- * on that column a server may use it alone and step over all older rows; given a range it uses the
- * next one too. SQLite uses both only with `=`. Order by the account first: a range alone keeps no
- * order.
+ * Selects an account's rows for paging, by an index that begins with the account. With `=` a server
+ * may use only that column and skip over all older rows, so it gets a range; SQLite needs `=`.
+ * Order by the account first: a range alone keeps no order.
  */
 export function ofAccount(
   dialect: DatabaseDialect,

@@ -261,8 +261,8 @@ findForAccount | the page of a batch › has its pictures, its failures and its 
   - { id, account_id: accountId }
   + { id }
 control-plane/database/mysql.ts by control-plane/core/test/outage.test.ts
-#acquire | if (this.silence | a server that answers nobody holds no caller, and is asked again alone
-control-plane/database/silence.ts by control-plane/core/test/outage.test.ts
+#acquire | if (this.liveness | a server that answers nobody holds no caller, and is asked again alone
+control-plane/database/server-liveness.ts by control-plane/core/test/outage.test.ts
 #takesConnection | a statement that waits at a server that answers others goes on
   - isInTime ||
   +

@@ -32,7 +32,7 @@ export function databaseOn(dialect: DatabaseDialect, by: Dialect): Database {
   return {
     kysely,
     dialect,
-    place: 'a watched database',
+    location: 'a watched database',
     engine: dialect === 'sqlite' ? SQLITE : MARIADB,
     shares: new RequestShares(16),
     nowMs: databaseNowMs(dialect),

@@ -1,4 +1,4 @@
-/** Two private MariaDB servers behind one address: a fail-over as callers see it. */
+/** Two MariaDB servers behind one address, for fail-over tests. */
 import { at } from '@matting/test-support/at.ts';
 import { SILENT_LOG, type TestDatabase } from '@matting/test-support/database.ts';
 import { findMariadb, MariadbServer } from '@matting/test-support/mariadb-server.ts';
@@ -10,14 +10,14 @@ import { DatabaseProxy } from './database-proxy.ts';
 
 const NAME = 'matting_pair';
 
-/** False: it runs. A server that was given for the tests is not ours to demote. */
+/** False: not skipped. A server provided for the tests cannot be demoted. */
 export const pairSkipReason: string | false = findMariadb()
   ? false
   : 'no MariaDB here: install mariadb-server';
 
 class Member {
   readonly #server: MariadbServer;
-  /** As root, whom nothing stops. */
+  /** As root, whom read_only does not stop. */
   readonly database: Database;
 
   private constructor(server: MariadbServer, database: Database) {
@@ -27,8 +27,8 @@ class Member {
 
   static async create(): Promise<Member> {
     const server = await MariadbServer.create();
-    const place = `socket=${encodeURIComponent(server.socket)}`;
-    const root = await openDatabase(`mysql://root@localhost/mysql?${place}`, { log: SILENT_LOG });
+    const socket = `socket=${encodeURIComponent(server.socket)}`;
+    const root = await openDatabase(`mysql://root@localhost/mysql?${socket}`, { log: SILENT_LOG });
     for (const statement of [
       `create database ${NAME}`,
       'create user matting@localhost',
@@ -37,15 +37,15 @@ class Member {
       await sql.raw(statement).execute(root.kysely);
     }
     await root.close();
-    const database = await openDatabase(`mysql://root@localhost/${NAME}?${place}`, {
+    const database = await openDatabase(`mysql://root@localhost/${NAME}?${socket}`, {
       log: SILENT_LOG,
     });
     return new Member(server, database);
   }
 
   get url(): string {
-    const place = `socket=${encodeURIComponent(this.#server.socket)}`;
-    return `mysql://matting@localhost/${NAME}?${place}`;
+    const socket = `socket=${encodeURIComponent(this.#server.socket)}`;
+    return `mysql://matting@localhost/${NAME}?${socket}`;
   }
 
   async set(assignments: string): Promise<void> {
@@ -78,7 +78,7 @@ export class DatabasePair {
     this.proxy = proxy;
   }
 
-  /** Both have the tables of the series; the address leads to the first. */
+  /** Both servers have the tables; the address leads to the first. */
   static async create(series: readonly MigrationSeries[]): Promise<DatabasePair> {
     const [first, second] = await Promise.all([Member.create(), Member.create()]);
     await Promise.all([first, second].map(member => migrate(member.database, series)));
@@ -117,7 +117,7 @@ export class DatabasePair {
     this.proxy.leadTo(this.second.url);
   }
 
-  /** As it was before the fail-over: the first is primary and has all that the second has. */
+  /** Restores the first as the primary, with all data of the second. */
   async switchBack(): Promise<void> {
     await this.first.set('read_only = 0, tx_read_only = 0');
     await copyTables(this.second.database, this.first.database);

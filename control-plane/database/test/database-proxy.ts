@@ -1,4 +1,4 @@
-/** A TCP proxy before MySQL that goes away, loses answers, or leads to another server. */
+/** A TCP proxy for MySQL that disappears, loses answers, or leads to another server. */
 import { once } from 'node:events';
 import net from 'node:net';
 
@@ -9,20 +9,18 @@ export class DatabaseProxy {
   #server: net.Server | undefined;
   #port = 0;
   #silent = false;
-  /** Connections that it has taken. */
   taken = 0;
-  /** Changes what a client sends. */
   rewrite: (data: Buffer) => Buffer = data => data;
   #change: { at: number; loss: 'unheard' | 'unanswered'; seen: number } | undefined;
 
   constructor(databaseUrl: string) {
     this.#url = new URL(databaseUrl);
-    this.#target = placeOf(databaseUrl);
+    this.#target = connectOptions(databaseUrl);
   }
 
-  /** New connections go there; those that are open stay where they are. */
+  /** Redirects new connections only. */
   leadTo(databaseUrl: string): void {
-    this.#target = placeOf(databaseUrl);
+    this.#target = connectOptions(databaseUrl);
   }
 
   get url(): string {
@@ -50,17 +48,16 @@ export class DatabaseProxy {
     await once(server, 'close');
   }
 
-  /** The `at`-th change from now on, a statement or a commit, breaks its connection. */
+  /** The `at`-th change from now on (a statement or a commit) breaks its connection. */
   loseChange(at: number, loss: 'unheard' | 'unanswered'): void {
     this.#change = { at, loss, seen: 0 };
   }
 
-  /** Whether that many came. */
   get changeLost(): boolean {
     return this.#change !== undefined && this.#change.seen >= this.#change.at;
   }
 
-  /** A server that takes statements and answers nothing, until it is told to speak again. */
+  /** The server takes statements and answers nothing. */
   setSilent(silent: boolean): void {
     this.#silent = silent;
   }
@@ -74,7 +71,7 @@ export class DatabaseProxy {
       [server, client],
     ] as const) {
       this.#sockets.add(socket);
-      // Either side may break at any time; what the other learns is that it closed.
+      // Either side may break. The other then sees a closed connection.
       socket.on('error', () => other.destroy());
       socket.on('close', () => {
         this.#sockets.delete(socket);
@@ -99,7 +96,7 @@ export class DatabaseProxy {
   }
 }
 
-function placeOf(databaseUrl: string): net.NetConnectOpts {
+function connectOptions(databaseUrl: string): net.NetConnectOpts {
   const url = new URL(databaseUrl);
   const socket = url.searchParams.get('socket');
   return socket === null
@@ -107,7 +104,7 @@ function placeOf(databaseUrl: string): net.NetConnectOpts {
     : { path: socket };
 }
 
-/** A COM_QUERY that begins with such a word, maybe behind query attributes. */
+/** A COM_QUERY that begins with such a word, possibly after query attributes. */
 function isChange(packet: Buffer): boolean {
   const text = packet.toString('latin1', 5, 40);
   return packet[4] === 3 && /^.{0,2}(?:insert into|update|delete from|commit)\b/s.test(text);

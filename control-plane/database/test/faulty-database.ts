@@ -12,17 +12,16 @@ import type { Database } from '../database.ts';
 import { sqliteDialect } from '../sqlite.ts';
 
 /**
- * unheard: it breaks before the database receives it. unanswered: it takes effect and its answer is
- * lost. given-up: the same, and the database stays away until the store has given up.
+ * unheard: it breaks before the database receives it. unanswered: it takes effect, but the answer
+ * is lost. given-up: like unanswered, and the database stays away until the store gives up.
  */
 export type Loss = 'unheard' | 'unanswered' | 'given-up';
 
-/** Wraps each statement that changes something, and each commit after one. */
 export interface Losing {
   around<T>(run: () => Promise<T>, what: 'statement' | 'commit'): Promise<T>;
 }
 
-/** Which statement or commit is lost, counted from 1, and how. */
+/** @param at counts from 1 */
 export class Fault implements Losing {
   readonly #at: number;
   readonly #loss: Loss;
@@ -33,7 +32,7 @@ export class Fault implements Losing {
     this.#loss = loss;
   }
 
-  /** False: fewer changed something. */
+  /** False: there were fewer changes. */
   get fired(): boolean {
     return this.#seen >= this.#at;
   }
@@ -46,17 +45,17 @@ export class Fault implements Losing {
   }
 }
 
-/** Tried again by the store. */
+/** The store retries it. */
 export function brokenConnection(): Error {
   return Object.assign(new Error('the connection broke'), { code: 'ECONNRESET' });
 }
 
-/** Handed to the caller, unless it is patient: SQLITE_IOERR. */
+/** SQLITE_IOERR: returned to the caller, unless it waits patiently. */
 export function failingDisk(): Error {
   return Object.assign(new Error('disk I/O error'), { code: 'ERR_SQLITE_ERROR', errcode: 10 });
 }
 
-/** On a SQLite file that is migrated already. */
+/** For a migrated SQLite file. */
 export function openFaultySqlite(url: string, fault: Losing): Database {
   const inner = sqliteDialect(url.slice('sqlite:'.length));
   const dialect: Dialect = {
@@ -71,7 +70,7 @@ export function openFaultySqlite(url: string, fault: Losing): Database {
 class FaultyConnection implements DatabaseConnection {
   readonly inner: DatabaseConnection;
   readonly #fault: Losing;
-  /** The transaction under way has something to commit. */
+  /** The current transaction has something to commit. */
   changed = false;
 
   constructor(inner: DatabaseConnection, fault: Losing) {

@@ -1,10 +1,9 @@
-/** Rows of the tables, read and changed past the stores: as if time had passed, or something broke. */
+/** Reads and changes rows past the stores. */
 import type { Insertable, Kysely, Selectable } from 'kysely';
 import type { Schema } from '../database.ts';
 
 type Table = keyof Schema & string;
 type Columns<T extends Table> = Partial<Selectable<Schema[T]>>;
-/** A column may be set by an expression. */
 type Changes<T extends Table> = { readonly [C in keyof Insertable<Schema[T]>]?: unknown };
 type Wheres = { where(...condition: readonly never[]): Wheres };
 

@@ -1,11 +1,11 @@
-/** A database that calls a test before each statement, to stop between any two of them. */
+/** Calls a test before each statement, so that it can stop between two of them. */
 import type { KyselyPlugin } from 'kysely';
 import type { Database } from '../database.ts';
 
-/** Thrown by a test in place of a statement: the process was killed there. */
+/** A test throws it instead of a statement, like a killed process. */
 export const INTERRUPTED = new Error('the process was killed');
 
-/** The same database; `before` is called before each statement, and may throw in its place. */
+/** `before` may throw instead of the statement. */
 export function tapped(database: Database, before: () => void): Database {
   const plugin: KyselyPlugin = {
     transformQuery: ({ node }) => {
