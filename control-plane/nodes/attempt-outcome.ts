@@ -1,17 +1,16 @@
 /**
- * The outcome of one attempt, by the error that ended it. Decides nothing about the job: the
- * job's run does, by these words.
+ * The outcome of an attempt, by the error that ended it. The job's run decides what follows.
  *
  * | kind        | when                                                     | counts as        |
  * |-------------|----------------------------------------------------------|------------------|
  * | done        | the result is complete and its checksum is right         | -                |
- * | refused     | before Admitted, for what may pass; or after it, where   | nothing          |
+ * | refused     | before Admitted, for a cause that may pass; or after it, | nothing          |
  * |             | the node cannot do it after all                          |                  |
- * | rejected    | before Admitted, as malformed: it stays so               | once elsewhere   |
+ * | rejected    | before Admitted, as malformed                            | once elsewhere   |
  * | lost        | admitted, then the node, an engine or a worker was gone  | a lost attempt   |
  * | node-fault  | the node's own error or a broken answer                  | once elsewhere   |
  * | image-fault | the image or its header is at fault                      | final            |
- * | local-fault | our own storage failed under it                          | read once more;  |
+ * | local-fault | our own storage failed                                   | read once more;  |
  * |             |                                                          | final, retryable |
  * | aborted     | we cancelled it: lease lost, or shutting down            | nothing          |
  */
@@ -24,10 +23,9 @@ import { ERROR_CODE_TRAILER, fromServiceError } from '@matting/proto/contract/gr
 import type { StageTimings } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { Fullness } from './node-view.ts';
 
-/** The model took part in making a result. */
 export interface UsedModel {
   readonly name: string;
-  /** The role is the model's in its plan: subject, opinion, second_look, surer_look, refine. */
+  /** The model's role in its plan: subject, opinion, second_look, surer_look, refine. */
   readonly role: string;
 }
 
@@ -36,17 +34,14 @@ export interface MatteResult {
   readonly bytes: number;
   readonly width: number;
   readonly height: number;
-  /** Hexadecimal, checked over the bytes received. */
+  /** Hexadecimal, checked against the received bytes. */
   readonly sha256: string;
-  /** null: the node does not say what it saw. */
   readonly sight: Sight | null;
   readonly plan: string;
-  /** Models that took part, each once. */
   readonly models: readonly UsedModel[];
   readonly timings: StageTimings | undefined;
-  /** Undefined: the node made none. */
   readonly thumbnail?: Buffer | undefined;
-  /** The node's own bytes; undefined: the call asked for no matte. */
+  /** Encoded by the node. undefined: the call did not request a matte. */
   readonly matte?: Buffer | undefined;
 }
 
@@ -57,12 +52,11 @@ export type AttemptOutcome =
   | { readonly kind: 'lost'; readonly withProcess: boolean; readonly error: ContractError }
   | { readonly kind: 'node-fault'; readonly error: ContractError }
   | { readonly kind: 'image-fault'; readonly error: ContractError }
-  /** `reading`: of a file of the job; otherwise of the result. */
+  /** `reading`: a file of the job could not be read; otherwise the result could not be stored. */
   | { readonly kind: 'local-fault'; readonly error: unknown; readonly reading: boolean }
   | { readonly kind: 'aborted' };
 
 export class LocalFault extends Error {
-  /** A file of the job could not be read; otherwise it was the result that could not be kept. */
   readonly reading: boolean;
 
   constructor(cause: unknown, reading = false) {
@@ -72,15 +66,14 @@ export class LocalFault extends Error {
   }
 }
 
-/** Statuses the transport ends a call with when the connection or the peer is gone. */
+/** A lost connection or peer, as grpc-js reports it. */
 const TRANSPORT_LOSS: ReadonlySet<status> = new Set([
   status.UNAVAILABLE,
   status.CANCELLED,
-  // A stream reset under the call: grpc-js reports a socket that ends so.
+  // The status of a call whose socket was reset.
   status.INTERNAL,
 ]);
 
-/** @param admitted whether the node had admitted the image when `error` ended the attempt. */
 export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): AttemptOutcome {
   if (aborted) return { kind: 'aborted' };
   if (error instanceof LocalFault) {
@@ -108,22 +101,19 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
   }
 }
 
-/** A status without a code is the transport's: it may pass. */
+/** A status without our code comes from the transport and may pass. */
 function kindBefore(error: unknown, { code }: ContractError) {
   if (code === 'INVALID_REQUEST') return 'rejected';
   return code === 'NODE_FAULT' && !isBare(error) ? 'node-fault' : 'refused';
 }
 
-/** Returns how full a node is that refused, by its report; undefined: it did not refuse for now. */
+/** undefined: it did not refuse for now. */
 export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
   if (outcome.kind !== 'refused' || outcome.error.code === 'NODE_INCAPABLE') return undefined;
   return outcome.error.code === 'NODE_SHORT_OF_MEMORY' ? 'for-its-size' : 'for-all';
 }
 
-/**
- * Returns what the outcome shows of the node; undefined: nothing. A refusal for want of room or of
- * a codec is an honest answer; a refusal without an answer, or by the node's own error, is not.
- */
+/** A refusal for lack of room or of a codec is honest. undefined: no evidence about the node. */
 export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined {
   switch (outcome.kind) {
     case 'done':
@@ -163,7 +153,7 @@ function toContractError(error: unknown): ContractError {
   return new ContractError('NODE_FAULT', 'the call ended in an unknown way', { cause: error });
 }
 
-/** Our nodes put their code into a trailer; a status without one is the transport's. */
+/** Without the trailer in which our nodes put their code: a status of the transport. */
 function isBare(error: unknown): error is GrpcError {
   return isGrpcError(error) && error.metadata.get(ERROR_CODE_TRAILER).length === 0;
 }

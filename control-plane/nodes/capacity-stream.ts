@@ -1,14 +1,13 @@
-/** One capacity stream, over the connection of a client of its own, and when another is due. */
-import { setImmediate as turn } from 'node:timers/promises';
+import { setImmediate as nextTick } from 'node:timers/promises';
 import { oddNumberIn } from '@matting/proto/contract/odd-numbers.ts';
 import type { WatchCapacityResponse } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { NodeClient } from './node-client.ts';
 
-/** A node reports every second: five missed are a node that hangs. */
+/** Five missed reports: a node reports every second. */
 const REPORT_SILENCE_MAX_MS = 5000;
-/** A node reports a change within 20 ms at the earliest. */
+/** A node reports a change after 20 ms at the earliest. */
 const REPORT_INTERVAL_MIN_MS = 10;
-/** Below the 9 to 11 minutes at which nodes before 0.4.0 ask for another connection. */
+/** Nodes before 0.4.0 ask for a new connection after 9 to 11 minutes. */
 const CONNECTION_AGE_MAX_MS = 8 * 60_000;
 
 interface CapacityStreamOptions {
@@ -19,11 +18,9 @@ interface CapacityStreamOptions {
 
 export class CapacityStream {
   readonly client: NodeClient;
-  /** Rejects if the stream ended before its first report. */
   readonly reported: Promise<void>;
-  /** Rejects if a report has a number that is out of range. */
   readonly ended: Promise<'ended'>;
-  /** The connection is old, or its peer asked for another. */
+  /** The connection is old, or its peer asked for a new one. */
   readonly due: Promise<void>;
   readonly cancel: () => void;
 
@@ -37,7 +34,7 @@ export class CapacityStream {
     this.reported = reported.promise;
     this.ended = ended.promise;
     this.due = due.promise;
-    // Nobody waits for the one that settles second.
+    // Nobody awaits the second of the two.
     for (const promise of [this.reported, this.ended]) promise.catch(() => undefined);
     this.cancel = () => stream.cancel();
     signal.addEventListener('abort', this.cancel, { once: true });
@@ -66,16 +63,15 @@ export class CapacityStream {
       onReport(report);
       reported.resolve();
     });
-    // A stream that was cancelled may report its end twice.
+    // A cancelled stream may report its end twice.
     stream.on('error', end);
     stream.on('end', end);
     client.onMoved(due.resolve);
   }
 
-  /** Waits until the stream has ended, or another is due although it has not. */
   async over(): Promise<'ended' | 'due'> {
     await Promise.race([this.ended, this.due]);
-    // A connection that broke takes its calls along, a moment later.
-    return await Promise.race([this.ended, turn('due' as const)]);
+    // A broken connection ends its calls a moment later.
+    return await Promise.race([this.ended, nextTick('due' as const)]);
   }
 }

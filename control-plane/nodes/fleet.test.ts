@@ -1,4 +1,4 @@
-/** Which nodes are routable, and with how much room, as they come, change, hang and go. */
+/** Which nodes are routable, with how much room, while they join, change, hang and leave. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { ChannelCredentials, type ServerOptions } from '@grpc/grpc-js';
@@ -27,7 +27,7 @@ const test = ava.serial;
 
 let members: FleetMember[] | Error = [];
 let nowMs = 0;
-let said: string[] = [];
+let logLines: string[] = [];
 let runsOn: (string | undefined)[] = [];
 let fleet: Fleet;
 const nodes: ScriptedNode[] = [];
@@ -35,7 +35,7 @@ const nodes: ScriptedNode[] = [];
 test.beforeEach(async () => {
   members = [];
   nowMs = 0;
-  said = [];
+  logLines = [];
   runsOn = [];
   await begin();
 });
@@ -48,7 +48,7 @@ async function begin(options: Partial<ConstructorParameters<typeof Fleet>[0]> = 
     },
     noteModels: async (_member, _models, on) => runsOn.push(on),
     nodeToken: () => TEST_TOKEN,
-    log: (_level, message, fields) => said.push(`${message} ${JSON.stringify(fields)}`),
+    log: (_level, message, fields) => logLines.push(`${message} ${JSON.stringify(fields)}`),
     now: () => nowMs,
     ...options,
   });
@@ -143,7 +143,7 @@ test('a node › that restarts is followed under its new boot id only once it ha
   const old = node.bootId;
   await node.down();
   await node.restart();
-  await until('a change', () => said.some(line => /another node.* within 15 s/.test(line)));
+  await until('a change', () => logLines.some(line => /another node.* within 15 s/.test(line)));
   t.deepEqual(routable(), []);
   await follow(node);
   await until('one routable node', () => routable().length === 1);
@@ -153,7 +153,7 @@ test('a node › that restarts is followed under its new boot id only once it ha
 test('a node › of another protocol is never routable, and the log says why', async t => {
   const node = await started({ info: { protocolVersion: 'matting.v2' } });
   await follow(node);
-  await until('a change', () => said.some(line => line.includes('matting.v2')));
+  await until('a change', () => logLines.some(line => line.includes('matting.v2')));
   t.deepEqual(routable(), []);
 });
 
@@ -175,7 +175,7 @@ test('a stream that falls silent › takes its node out, as a process that is st
   const { setTimeout: real } = globalThis;
   const patience = sinon.stub(globalThis, 'setTimeout');
   t.teardown(() => patience.restore());
-  // Only the wait for a report is shorter; the node reports each second.
+  // Shortens only the wait for a report. The node reports each second.
   patience.callsFake(((run: () => void, ms: number) =>
     real(run, ms === 5000 ? 1500 : ms)) as typeof setTimeout);
   const node = await joined();
@@ -185,7 +185,7 @@ test('a stream that falls silent › takes its node out, as a process that is st
   await t.notThrowsAsync(until('one routable node', () => routable().length === 1));
 });
 
-/** Follows a node whose connections change every 300 ms, and watches that it is never missing. */
+/** Follows a node whose connections change every 300 ms, and checks that it stays routable. */
 async function changing(t: ExecutionContext, sides: { node?: ServerOptions; own?: number }) {
   await fleet.close();
   const credentials = ChannelCredentials.createInsecure();
@@ -193,9 +193,9 @@ async function changing(t: ExecutionContext, sides: { node?: ServerOptions; own?
   await begin({ security, connectionAgeMaxMs: sides.own ?? 60_000 });
   const { promise: go, resolve: finish } = Promise.withResolvers<void>();
   const node = await joined({ script: cutOutAfter(go), server: sides.node ?? {} });
-  const lines = said.length;
+  const lines = logLines.length;
   fleet.onChange(() => t.is(routable().length, 1));
-  return { node, finish, said: () => said.slice(lines) };
+  return { node, finish, logLines: () => logLines.slice(lines) };
 }
 
 for (const [name, odd] of [
@@ -206,7 +206,7 @@ for (const [name, odd] of [
   test(`a node › that reports ${odd} as ${name} gets no image, and the log says why`, async t => {
     let number: number = odd;
     await follow(await started({ load: () => ({ [name]: number }) }));
-    await until('a complaint', () => said.some(line => line.includes(`${name} out of range`)));
+    await until('a complaint', () => logLines.some(line => line.includes(`${name} out of range`)));
     t.deepEqual(routable(), []);
     number = 1;
     await until('one routable node', () => routable().length === 1);
@@ -216,7 +216,7 @@ for (const [name, odd] of [
 test('a node › whose limits are no numbers is never routable, and the log says why', async t => {
   const limits = NodeLimits.create({ imagesMax: 2, megapixelsMax: Number.NaN });
   await follow(await started({ info: { limits } }));
-  await until('a complaint', () => said.some(line => line.includes('limits.megapixelsMax')));
+  await until('a complaint', () => logLines.some(line => line.includes('limits.megapixelsMax')));
   t.deepEqual(routable(), []);
 });
 
@@ -233,7 +233,7 @@ test('a node › that reports without a pause is read at its pace, and leaves th
 });
 
 test('a change of connections › that the control plane makes loses neither the node nor an attempt', async t => {
-  const { node, finish, said: news } = await changing(t, { own: 300 });
+  const { node, finish, logLines: newLines } = await changing(t, { own: 300 });
   const offer = fleet.offer(theOnly(), { megapixels: 1 });
   assert.ok(offer);
   const attempt = offer.client.matte(callOf(Buffer.from('abc')));
@@ -244,21 +244,21 @@ test('a change of connections › that the control plane makes loses neither the
   t.is((await attempt).kind, 'done');
   offer.end();
   await until('the old connections to close', () => node.connections <= 2);
-  t.deepEqual(news(), []);
+  t.deepEqual(newLines(), []);
 });
 
 test('a change of connections › that an older node or a proxy asks for does not lose the node', async t => {
   const age = { 'grpc.max_connection_age_ms': 300 };
-  const { node, said: news } = await changing(t, { node: age });
+  const { node, logLines: newLines } = await changing(t, { node: age });
   await until('three changes', () => node.connectionsMade >= 4);
-  t.deepEqual(news(), []);
+  t.deepEqual(newLines(), []);
 });
 
 test('a change of connections › to a node that takes no more of them keeps the one there is', async t => {
-  const { node, said: news } = await changing(t, { own: 300 });
+  const { node, logLines: newLines } = await changing(t, { own: 300 });
   node.stopListening();
-  await until('a complaint', () => news().length > 0);
-  t.regex(news().join(), /^node not reachable/);
+  await until('a complaint', () => newLines().length > 0);
+  t.regex(newLines().join(), /^node not reachable/);
   t.is(routable().length, 1);
 });
 
@@ -268,8 +268,8 @@ test('an unreachable database › changes nothing for nodes with live streams', 
   await fleet.refresh();
   await fleet.refresh();
   t.is(routable().length, 1);
-  t.is(said.filter(line => line.startsWith('members not readable')).length, 1);
-  // Back: every lease ran out meanwhile, and no heartbeat was written down yet.
+  t.is(logLines.filter(line => line.startsWith('members not readable')).length, 1);
+  // The database is back. Every lease expired meanwhile, and no heartbeat was recorded yet.
   members = [];
   nowMs += NODE_TIMING.leaseMs - 1;
   await fleet.refresh();

@@ -1,17 +1,16 @@
 /**
- * The nodes as this replica sees and calls them: who is a member (the table every replica shares),
- * who answers (the capacity streams), and how much room each has, our own attempts included. It
- * picks nothing, knows no jobs and never retries.
+ * The nodes as this replica sees them: members (a table that all replicas share), their capacity
+ * streams, and the room on each, including our own attempts. It chooses no node and never retries.
  *
- * A node is routable while its membership lives, its stream lives and it says SERVING. When the
- * database does not answer, the members known last stand and the streams alone decide; so they do
- * for one lease after it is back, until every node had time for a heartbeat.
+ * A node is routable while its membership and its stream live and it reports SERVING. If the
+ * database does not answer, the last known members count, and the streams alone decide. This holds
+ * for one lease after the database is back, until every node had time for a heartbeat.
  */
 
 import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
 import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
 import {
-  type Asked,
+  type AttemptNeeds,
   type FleetChange,
   type FleetMember,
   type LinkLog,
@@ -23,19 +22,17 @@ import { NODE_TIMING } from './registry-server.ts';
 import { type NamedSum, ofStandingSum, standingSums } from './selectable.ts';
 import type { SightedNode } from './sighting-store.ts';
 
-/** Another replica's registrations are seen here after this time. */
 const MEMBERS_POLL_MS = 1000;
 
 interface FleetOptions {
   readonly listMembers: () => Promise<readonly FleetMember[]>;
-  /** Tells people who ask another process; absent: nobody. */
+  /** Publishes the models for other processes. */
   readonly noteModels?: (
     { nodeId, bootId }: FleetMember,
     models: readonly NamedSum[],
     runsOn: string | undefined,
   ) => Promise<unknown>;
   readonly nodeToken: () => string;
-  /** As in NodeLink. */
   readonly defaultModel?: string | undefined;
   readonly security?: ChannelSecurity;
   readonly log: LinkLog;
@@ -60,11 +57,10 @@ export class Fleet {
   #refreshing: Promise<void> | undefined;
   #refreshAgain = false;
   #membersKnown = true;
-  /** Until this instant a lease that ran out shows only that no heartbeat could be written down. */
+  /** Until then an expired lease only shows that no heartbeat could be recorded. */
   #leasesDoubtedUntilMs = 0;
   #routable = false;
-  /** The next round counts again the sums that names stand for. */
-  #turned = false;
+  #routingChanged = false;
   #hasBeenRoutable = false;
   #lastRoutableAtMs: number;
 
@@ -79,16 +75,15 @@ export class Fleet {
     );
   }
 
-  /** Resolves once the members are read. */
   start(): Promise<void> {
     this.#loop.start();
     return this.#loop.roundUnderWay();
   }
 
-  /** Reads the members now: a node has just registered here. Never rejects. */
+  /** Reads the members now, since a node registered here. Never rejects. */
   refresh(): Promise<void> {
     if (this.#refreshing !== undefined) {
-      // The read under way may have come before the change.
+      // The running read may have begun before the change.
       this.#refreshAgain = true;
       return this.#refreshing;
     }
@@ -112,19 +107,17 @@ export class Fleet {
     return snapshots;
   }
 
-  /** Takes room on a node for one attempt; undefined when that boot of it is routable no more. */
-  offer(node: Pick<NodeSnapshot, 'nodeId' | 'bootId'>, asked: Asked): Offer | undefined {
+  /** undefined: this boot of the node is no longer routable. */
+  offer(node: Pick<NodeSnapshot, 'nodeId' | 'bootId'>, needs: AttemptNeeds): Offer | undefined {
     const link = this.#links.get(node.nodeId);
     if (link === undefined || link.member.bootId !== node.bootId || !link.routable) {
       return undefined;
     }
-    if (asked.model !== undefined && link.model(asked.model) === undefined) return undefined;
-    return link.offer(asked);
+    if (needs.model !== undefined && link.model(needs.model) === undefined) return undefined;
+    return link.offer(needs);
   }
 
-  /**
-   * Lists what this replica sees of each node that it knows, without those it has not reached once.
-   */
+  /** Leaves out nodes that this replica has not called yet. */
   seen(): SightedNode[] {
     return [...this.#links.values()].flatMap(link => link.seen ?? []);
   }
@@ -133,7 +126,6 @@ export class Fleet {
     return this.#hasBeenRoutable;
   }
 
-  /** Milliseconds without a routable node: 0 while there is one, counted from the start at most. */
   unroutableMs(): number {
     return this.#routable ? 0 : this.#now() - this.#lastRoutableAtMs;
   }
@@ -174,7 +166,7 @@ export class Fleet {
     } while (this.#refreshAgain && !this.#loop.stopping);
   }
 
-  /** Never rejects: what is not written is written with the next poll. */
+  /** Never rejects: the next poll writes it again. */
   async #noteModels(): Promise<void> {
     const { noteModels, log } = this.#options;
     for (const link of this.#membersKnown && noteModels ? this.#links.values() : []) {
@@ -223,8 +215,8 @@ export class Fleet {
     return new NodeLink(member, nodeToken, {
       log,
       onChange: cause => this.#changed(cause),
-      onTurned: () => {
-        this.#turned = true;
+      onRoutingChanged: () => {
+        this.#routingChanged = true;
       },
       now: this.#now,
       defaultModel,
@@ -237,7 +229,7 @@ export class Fleet {
     const { nodeId, bootId } = link.member;
     this.#options.log('info', 'node left', { nodeId, bootId });
     link.retire();
-    this.#turned = true;
+    this.#routingChanged = true;
     if (link.attemptsInFlight > 0) this.#retired.add(link);
     this.#changed('reported');
   }
@@ -251,10 +243,10 @@ export class Fleet {
     for (const listener of this.#listeners) listener(cause);
   }
 
-  /** A node gets no job that names what it has another sum of. */
+  /** A job that names a model goes only to nodes with the standing sum of it. */
   #countSums(): void {
-    if (!this.#turned) return;
-    this.#turned = false;
+    if (!this.#routingChanged) return;
+    this.#routingChanged = false;
     const routable = [...this.#links.values()].filter(link => link.routable);
     const standing = standingSums(
       routable.map(({ selectables, member }) => {

@@ -1,9 +1,7 @@
-/** One Matte call: what it is made of, and its messages in their order. */
-
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { Readable } from 'node:stream';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as nextTick } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { PieceCount } from '@matting/program/piece-count.ts';
@@ -40,25 +38,24 @@ import {
 import { LocalFault, type MatteResult, type UsedModel } from './attempt-outcome.ts';
 import type { Selectable } from './selectable.ts';
 
-/** Takes the result's bytes in order; `write` resolves when more may follow. */
+/** `write` resolves when it can take more. */
 export interface ResultSink {
   write(chunk: Uint8Array): Promise<void>;
 }
 
 interface SentFile {
   readonly bytes: number;
-  /** The exchange calls it once, after the files before it; the client ends the stream. */
+  /** Called once, after the previous files. The client ends the stream. */
   readonly open: () => Promise<Readable>;
 }
 
 interface BackgroundFile extends SentFile {
   readonly format: InputFormat;
-  /** The width is as stored in the file; null: unknown. */
+  /** Width as stored in the file. null: unknown. */
   readonly width: number | null;
   readonly height: number | null;
 }
 
-/** The header of a call. */
 interface CallHeader {
   readonly jobId: string;
   readonly attempt: number;
@@ -67,32 +64,27 @@ interface CallHeader {
   readonly width: number | null;
   readonly height: number | null;
   readonly outputFormat: OutputFormat;
-  /** rgba where absent. */
+  /** Default: rgba. */
   readonly channels?: Channels;
-  /** The node must say that it applied this; empty where format or `channels` alone need it. */
+  /** The node must confirm it. Empty if only format or `channels` differ. */
   readonly finishing?: Finishing;
-  /** The file is given exactly if `finishing` has a background picture. */
   readonly background?: BackgroundFile;
-  /** The node must say that it applied them. */
+  /** The node must confirm them. */
   readonly hints?: Hints | undefined;
-  /** The file is given exactly if `hints` are a picture. */
   readonly hintsFile?: BackgroundFile;
-  /** The node returns the matte for corrections. */
+  /** Requests the matte, for corrections. */
   readonly matte?: boolean;
-  /** Stands in for the models, but for runs of `model` on crops around hints. */
+  /** Replaces the models, except for runs of `model` on crops around hints. */
   readonly givenMatte?: SentFile | undefined;
-  /**
-   * The selectable that makes the matte, as the node reports it. Absent: the node's own plan; with
-   * `givenMatte` none.
-   */
+  /** As the node reports it. Absent: the node's own plan, or none if there is a `givenMatte`. */
   readonly model?: Pick<Selectable, 'name' | 'kind' | 'sha256'> | undefined;
   readonly sync: boolean;
-  /** The node refuses where an engine would not take the image within this; 0: any wait. */
+  /** The node refuses if an engine would take the image later. 0: any wait. */
   readonly waitMsMax?: number;
 }
 
 export interface MatteCall extends CallHeader {
-  /** The exchange calls it once the node has admitted the image; the client ends the stream. */
+  /** Called once, after the node admitted the image. The client ends the stream. */
   readonly openInput: () => Promise<Readable>;
   readonly sink: ResultSink;
   readonly signal: AbortSignal;
@@ -129,7 +121,7 @@ export function headerMessage(request: CallHeader): MatteRequest {
           contentLength: request.givenMatte.bytes,
           sha256: Buffer.alloc(0),
         },
-        // The wait is at least 1, since 0 would be no bound.
+        // 0 would be no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
       },
     },
@@ -152,7 +144,7 @@ function fileOf(file: BackgroundFile | undefined): BackgroundPicture | undefined
   };
 }
 
-/** @throws ContractError NODE_INCAPABLE: a node that knows fewer fields, and another may do it */
+/** @throws ContractError NODE_INCAPABLE: the node knows fewer fields */
 function requireFinished(request: CallHeader, header: ResultHeader): void {
   const { finishing, background, hints, matte = false } = request;
   if ((hints !== undefined && !header.hints) || (matte && header.matteBytes === 0)) {
@@ -173,8 +165,8 @@ function sightFromProto(header: ResultHeader): Sight | null {
   const { inputWidth, inputHeight, subject } = header;
   if (inputWidth === 0 || inputHeight === 0) return null;
   const { inputBox, resultBox, share = 0, cutOff, unsure } = subject ?? {};
-  const told = { ...(cutOff && { cutOff }), ...(unsure && { unsure }) };
-  const seen = inputBox && resultBox ? { inputBox, resultBox, share, ...told } : null;
+  const warnings = { ...(cutOff && { cutOff }), ...(unsure && { unsure }) };
+  const seen = inputBox && resultBox ? { inputBox, resultBox, share, ...warnings } : null;
   return { inputWidth, inputHeight, subject: seen };
 }
 
@@ -187,10 +179,9 @@ function modelsOf({ modelRuns }: ResultHeader): UsedModel[] {
   return [...new Map(runs.map(run => [`${run.name} ${run.role}`, run])).values()];
 }
 
-/** Messages of a call without bytes: three stages, and what a newer node says besides. */
+/** Messages without bytes: three stages, and those of a newer protocol. */
 const NOTES_MAX = 32;
-/** Messages taken before others get a turn of the event loop. */
-const MESSAGES_A_TURN_MAX = 64;
+const MESSAGES_A_TICK_MAX = 64;
 
 type MatteStream = ClientDuplexStream<MatteRequest, MatteResponse>;
 
@@ -217,8 +208,8 @@ export class MatteClientCall {
     this.#call = call;
     this.#admissionTimeoutMs = admissionTimeoutMs;
     this.#request = request;
-    // Iterating listens too, but only while it waits: an error between two reads must not be thrown
-    // as unhandled. The iteration still sees it.
+    // The iteration sees an error only while it waits. An error between two reads would be
+    // unhandled.
     call.on('error', () => this.#ended.abort());
   }
 
@@ -233,10 +224,10 @@ export class MatteClientCall {
         if (!this.admitted) clearTimeout(late);
         await this.#take(response.message);
         this.#messages += 1;
-        if (this.#messages % MESSAGES_A_TURN_MAX === 0) await nextTurn();
+        if (this.#messages % MESSAGES_A_TICK_MAX === 0) await nextTick();
       }
     } catch (error) {
-      // A connection that breaks between the checked result and its status takes nothing from it.
+      // A connection that breaks after the checked result and before its status does not matter.
       if (this.#result !== undefined) return this.#result;
       if (this.#uploadFault !== undefined) throw this.#uploadFault;
       if (this.#admissionTimedOut) {
@@ -277,7 +268,6 @@ export class MatteClientCall {
         this.#result = this.#complete(message.value);
         return;
       default:
-        // A stage has begun, or a message of a newer protocol: neither is needed here.
         this.#notes += 1;
         if (this.#notes > NOTES_MAX) throw brokenAnswer('more messages than a result needs');
     }
@@ -352,18 +342,18 @@ export class MatteClientCall {
     };
   }
 
-  /** Never rejects: a fault of the source ends the call and is kept for `run`. */
+  /** Never rejects: `run` throws the error of a source. */
   async #send(): Promise<void> {
     try {
       const { inputBytes, openInput, background, hintsFile, givenMatte } = this.#request;
       await this.#sendFile('input', inputBytes, openInput);
-      const beside = { background, hints: hintsFile, matte: givenMatte };
-      for (const [name, file] of Object.entries(beside)) {
+      const files = { background, hints: hintsFile, matte: givenMatte };
+      for (const [name, file] of Object.entries(files)) {
         if (file !== undefined) await this.#sendFile(name, file.bytes, file.open);
       }
       this.#call.end();
     } catch (error) {
-      // The call ended before the upload did: its status says why.
+      // The call ended before the upload. Its status has the reason.
       if (this.#ended.signal.aborted) return;
       this.#uploadFault = new LocalFault(error, true);
       this.#call.cancel();
@@ -382,7 +372,7 @@ export class MatteClientCall {
 
   async #sendAll(file: Readable): Promise<number> {
     const { signal } = this.#ended;
-    // A source that stalls must not hold the attempt beyond its call.
+    // A stalled source must not outlive its call.
     signal.addEventListener('abort', () => file.destroy(), { once: true });
     let sent = 0;
     for await (const piece of file as AsyncIterable<Buffer>) {

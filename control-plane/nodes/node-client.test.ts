@@ -1,4 +1,4 @@
-/** One call at a time against a node that behaves badly: what the client makes of it. */
+/** Outcomes of single calls to a node that misbehaves. */
 
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
@@ -44,7 +44,7 @@ test('lets a node send ahead further than http2 alone would', async t => {
   const { port } = server.address() as AddressInfo;
   const connected = once(server, 'session') as Promise<[ServerHttp2Session]>;
   const own = new NodeClient(`127.0.0.1:${port}`, () => TEST_TOKEN);
-  const asked = own.getNodeInfo().catch(() => undefined);
+  const calling = own.getNodeInfo().catch(() => undefined);
   const [session] = await connected;
   await once(session, 'remoteSettings');
   // The frame that widens the connection's own window comes after the settings.
@@ -54,7 +54,7 @@ test('lets a node send ahead further than http2 alone would', async t => {
   t.true((session.state.remoteWindowSize ?? 0) >= 4 * mebibytes);
   session.destroy();
   own.close();
-  await asked;
+  await calling;
   await new Promise(resolve => server.close(resolve));
 });
 
@@ -62,7 +62,7 @@ test('an upload › begins only after Admitted, in chunks of at most 256 KiB', a
   let opened = false;
   let openedBefore = true;
   node.script = async exchange => {
-    // A beat in which an eager client would have sent.
+    // Time in which an eager client would have sent.
     await new Promise(resolve => setTimeout(resolve, 30));
     openedBefore = opened;
     await exchange.cutOut();
@@ -102,7 +102,7 @@ test('an upload › waits for a node that does not read', async t => {
     }),
   );
   let before = -1;
-  // The loop runs until it has stopped reading: two reads 100 ms apart that see the same.
+  // Until it has stopped reading: two reads 100 ms apart are equal.
   while (before !== read || read === 0) {
     before = read;
     await new Promise(resolve => setTimeout(resolve, 100));
@@ -168,7 +168,7 @@ test('a result › comes no faster than it can be stored', async t => {
     await new Promise(resolve => setTimeout(resolve, 100));
   }
   t.is(writes, 1);
-  // The 4 MiB window, and what lies between sockets and streams.
+  // The 4 MiB window and the buffers of sockets and streams.
   t.true(sent < 60, `${sent} chunks were taken ahead`);
   release();
   const outcome = await attempt;
@@ -266,7 +266,7 @@ test('outcomeOf › takes any other bare status for a fault of the node', t => {
   t.is(outcomeOf('thrown text', true, false).kind, 'node-fault');
 });
 
-/** Far more messages than a call needs, in an answer that is right but for them. */
+/** Far more messages than a call needs, in an otherwise valid answer. */
 const FLOOD = 4096;
 const LONG = Buffer.alloc(FLOOD, 'x');
 const LONG_SHA256 = createHash('sha256').update(LONG).digest();

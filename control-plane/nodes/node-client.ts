@@ -1,4 +1,3 @@
-/** One node's MatteService over gRPC. */
 import {
   ChannelCredentials,
   type ChannelOptions,
@@ -24,14 +23,14 @@ import {
 import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
 import { type MatteCall, MatteClientCall } from './matte-client-call.ts';
 
-/** Sent ahead on one connection: with the default, 64 KiB, 40 MB over 2 ms take seconds. */
+/** With the default of 64 KiB, 40 MB at a latency of 2 ms take seconds. */
 const FLOW_CONTROL_WINDOW_BYTES = 4 * 1024 * 1024;
-/** A node answers a header from memory: one silent for this long is as good as gone. */
+/** A node answers a header from memory, so a longer silence means that it is gone. */
 const ADMISSION_TIMEOUT_MS = 5000;
 const NODE_INFO_TIMEOUT_MS = 5000;
 
 const CHANNEL_OPTIONS: ChannelOptions = {
-  // An upload beyond 1 MiB cannot be replayed by the library; retries are the job run's.
+  // The library cannot replay an upload over 1 MiB. The job's run retries.
   'grpc.enable_retries': 0,
   'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
   'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
@@ -39,12 +38,11 @@ const CHANNEL_OPTIONS: ChannelOptions = {
   'grpc.keepalive_time_ms': 20_000,
   'grpc.keepalive_timeout_ms': 10_000,
   'grpc.keepalive_permit_without_calls': 1,
-  // A node that restarts is found again at once, not after the default's minute.
+  // Finds a restarted node at once, not after the default of a minute.
   'grpc.initial_reconnect_backoff_ms': 100,
   'grpc.max_reconnect_backoff_ms': 1000,
-  // Nodes are inside: a proxy of the environment is for URLs, not for them.
+  // Nodes are inside the network: a proxy of the environment is not for them.
   'grpc.enable_http_proxy': 0,
-  // A new boot of a node gets a new connection, never the old one's.
   'grpc.use_local_subchannel_pool': 1,
 };
 
@@ -59,10 +57,7 @@ const PLAIN_TEXT: ChannelSecurity = {
   options: {},
 };
 
-/**
- * Calls one node's MatteService, with back-pressure both ways: a slow node never fills this
- * process.
- */
+/** Back-pressure both ways, so that a slow node never fills this process. */
 export class NodeClient {
   readonly #client: MatteServiceClient;
   readonly #nodeToken: () => string;
@@ -70,8 +65,8 @@ export class NodeClient {
   #moved: (() => void) | undefined;
 
   /**
-   * @param address host:port. Connects lazily; `close` ends it
-   * @param nodeToken is read for each call: it may change
+   * @param address host:port; connects lazily
+   * @param nodeToken read for each call, since it may change
    */
   constructor(
     address: string,
@@ -84,7 +79,6 @@ export class NodeClient {
     this.#nodeToken = nodeToken;
   }
 
-  /** Calls in flight end with UNAVAILABLE or run to their end, as the channel decides. */
   close(): void {
     this.#client.close();
   }
@@ -104,8 +98,8 @@ export class NodeClient {
   }
 
   /**
-   * Tells the last listener, once, that the connection takes no more calls. Those under way may
-   * continue on it, but not past the next keepalive (grpc/grpc-node#3068).
+   * Notifies the last listener, once, that the connection takes no more calls. Running calls may
+   * continue, but not past the next keepalive (grpc/grpc-node#3068).
    */
   onMoved(listener: () => void): void {
     const isWatched = this.#moved !== undefined;
@@ -113,9 +107,9 @@ export class NodeClient {
     if (isWatched) return;
     const { READY } = connectivityState;
     this.#client.getChannel().watchConnectivityState(READY, Number.POSITIVE_INFINITY, () => {
-      const told = this.#moved;
+      const listener = this.#moved;
       this.#moved = undefined;
-      told?.();
+      listener?.();
     });
   }
 
@@ -138,7 +132,7 @@ export class NodeClient {
     try {
       return { kind: 'done', result: await exchange.run() };
     } catch (error) {
-      // Frees the node's permits at once where the fault is ours or its answer was broken.
+      // Frees the node's permits at once after our error or a broken answer.
       call.cancel();
       return outcomeOf(error, exchange.admitted, request.signal.aborted);
     } finally {
@@ -152,7 +146,7 @@ export class NodeClient {
     return metadata;
   }
 
-  /** The node's spans go under the caller's span, and are made if that is made. */
+  /** The node's spans are children of the active span and follow its sampling. */
   #tracedMetadata(): Metadata {
     const metadata = this.#metadata();
     const carrier = activeCarrier();

@@ -1,15 +1,14 @@
 /**
- * One boot of one node as this replica sees it: its channel, what it said of itself, and the
- * capacity stream, which is its sign of life and its load.
+ * One boot of one node as this replica sees it. The capacity stream is its sign of life and its
+ * load.
  *
  * | state      | entered                               | left                                  |
  * |------------|---------------------------------------|---------------------------------------|
- * | connecting | made; or a stream ended, after a wait | live: GetNodeInfo fits, first report  |
+ * | connecting | created; or a stream ended, a wait    | live: GetNodeInfo fits, first report  |
  * | live       | a report came                         | connecting: stream ends or 5 s silent |
  * | retired    | its membership ended or a new boot    | closed: its last attempt has ended    |
  *
- * Routable is live and SERVING. Attempts in flight keep their own outcome through all of it. A link
- * stays live while one connection takes the place of another: see `#stay`.
+ * It is routable while it is live and SERVING. Attempts in flight keep their own outcome.
  */
 
 import { setTimeout as delay } from 'node:timers/promises';
@@ -49,36 +48,35 @@ export interface FleetMember {
   readonly nodeId: string;
   readonly bootId: string;
   readonly address: string;
-  /** The operator asked it to take nothing new. */
+  /** The operator stopped new images for it. */
   readonly draining: boolean;
-  /** If it is absent, it is not known. */
+  /** Absent: unknown. */
   readonly registeredAtMs?: number;
 }
 
-/** ended: an attempt of this replica. reported: the node said so, or its state changed. */
+/** ended: an attempt of this replica. reported: a report, or a change of the node's state. */
 export type FleetChange = 'ended' | 'reported';
 
 export type LinkLog = (level: 'info' | 'warn', message: string, fields: object) => void;
 
-/** Holds room on a node for one attempt, from the choice of the node to the attempt's end. */
 export type Offer = ReturnType<NodeLink['offer']>;
 
-export interface Asked {
+export interface AttemptNeeds {
   readonly megapixels: number;
-  /** As `waitMsMax` of MatteCall. */
+  /** The bound of MatteCall. */
   readonly waitMsMax?: number;
   readonly model?: string | undefined;
-  /** The call names the plan or model that may run on crops: the node's own plan if no `model` is. */
+  /** A named plan or model may run on crops. */
   readonly cropRun?: boolean;
 }
 
 interface NodeLinkOptions {
   readonly log: LinkLog;
   readonly onChange: (cause: FleetChange) => void;
-  /** Runs before `onChange`: whether the node takes jobs has changed, or which it may get. */
-  readonly onTurned: () => void;
+  /** The node starts or stops taking jobs, or its models change. Called before `onChange`. */
+  readonly onRoutingChanged: () => void;
   readonly now: () => number;
-  /** Jobs without a name get this plan or model; undefined: that of any node. */
+  /** For jobs without a name. undefined: that of any node. */
   readonly defaultModel?: string | undefined;
   readonly security?: ChannelSecurity | undefined;
   readonly connectionAgeMaxMs?: number | undefined;
@@ -89,26 +87,25 @@ export class NodeLink {
   readonly #nodeToken: () => string;
   readonly #options: NodeLinkOptions;
   readonly #closed = new AbortController();
-  /** Each with the client of its attempt. */
   readonly #offers = new Map<Reservation, NodeClient>();
-  /** New calls go there. */
+  /** For new calls. */
   #client: NodeClient;
-  /** Open clients: the one of new calls, its successor, those of attempts before. */
+  /** Open clients: for new calls, their successor, and those with earlier attempts. */
   readonly #clients = new Set<NodeClient>();
   readonly #followed: Promise<void>;
   #draining: boolean;
   #retired = false;
-  /** The first GetNodeInfo makes it: what a boot can do never changes, but for what it names. */
+  /** From the first GetNodeInfo. A boot's abilities never change, except for the names. */
   #view: NodeView | undefined;
   #selectables: Selectables = NO_SELECTABLES;
-  /** Selectables that `noteSelectables` stored last. */
+  /** Last stored by `noteSelectables`. */
   notedSelectables: Selectables = NO_SELECTABLES;
   #runsOn: string | undefined;
   #report: WatchCapacityResponse | undefined;
-  /** Why no call reaches the node; undefined: one does, or the first is under way. */
+  /** undefined: calls reach the node, or the first is running. */
   #unreachable: string | undefined;
-  /** The cause that the log has already. */
-  #said = '';
+  /** The last logged cause. */
+  #loggedCause = '';
 
   constructor(member: FleetMember, nodeToken: () => string, options: NodeLinkOptions) {
     this.member = member;
@@ -132,27 +129,26 @@ export class NodeLink {
     return this.#offers.size;
   }
 
-  /** People see this; it is undefined while the first call is under way. */
+  /** For people. undefined while the first call runs. */
   get seen(): SightedNode | undefined {
     const { nodeId, bootId } = this.member;
     const as = (state: SightedState, cause: string | null) => ({ nodeId, bootId, state, cause });
     if (this.#report === undefined) {
       return this.#unreachable === undefined ? undefined : as('unreachable', this.#unreachable);
     }
-    const said = NOT_SERVING.get(this.#report.state);
-    if (said !== undefined) return as(...said);
+    const notServing = NOT_SERVING.get(this.#report.state);
+    if (notServing !== undefined) return as(...notServing);
     const { ejectedUntilMs = 0 } = this.#view?.snapshot() ?? {};
     return ejectedUntilMs > this.#options.now()
       ? as('ejected', 'it lost too many images in a row, and gets none for up to 5 minutes')
       : as('serving', null);
   }
 
-  /** As the node reports them, whatever others report of these names. */
   get selectables(): Selectables {
     return this.#selectables;
   }
 
-  /** The processor of its own plan, for people; undefined: no call has reached the node yet. */
+  /** The processor of its own plan, for people. undefined: not known yet. */
   get runsOn(): string | undefined {
     return this.#runsOn;
   }
@@ -161,7 +157,6 @@ export class NodeLink {
     this.#view?.offerModels(models);
   }
 
-  /** Undefined: no job may name it there. */
   model(name: string): Selectable | undefined {
     return this.#view?.model(name);
   }
@@ -170,8 +165,8 @@ export class NodeLink {
     return this.routable ? this.#view?.snapshot() : undefined;
   }
 
-  /** Room for an attempt, which the caller ends. */
-  offer({ megapixels, waitMsMax = 0, model, cropRun = false }: Asked) {
+  /** The caller must end the offer. */
+  offer({ megapixels, waitMsMax = 0, model, cropRun = false }: AttemptNeeds) {
     const view = this.#view;
     if (view === undefined) throw new Error('nothing is known of the node yet');
     const { nodeId, bootId } = this.member;
@@ -188,7 +183,6 @@ export class NodeLink {
       cropRun,
       admitted: () => view.admitted(held),
       judge: (outcome: 'well' | 'fault') => view.judge(outcome, this.#options.now()),
-      /** @param full the node refused for now, until its next report */
       end: (full?: Fullness) => {
         if (held.phase === 'ended') return;
         view.end(held, full);
@@ -197,7 +191,7 @@ export class NodeLink {
     };
   }
 
-  /** Its sum may be another than most nodes have: a job without a name runs there, too. */
+  /** With its sum, which may differ from that of most nodes. */
   #ownPlan(isNamed: boolean): Selectable | undefined {
     return [...this.#selectables.values()].find(({ isDefault }) => isNamed && isDefault);
   }
@@ -205,11 +199,10 @@ export class NodeLink {
   setDraining(draining: boolean): void {
     if (this.#draining === draining) return;
     this.#draining = draining;
-    this.#options.onTurned();
+    this.#options.onRoutingChanged();
     this.#options.onChange('reported');
   }
 
-  /** No member any more: nothing new goes there, and its channel closes with its last attempt. */
   retire(): void {
     this.#retired = true;
     if (this.#offers.size === 0) this.#close();
@@ -234,7 +227,7 @@ export class NodeLink {
     return client;
   }
 
-  /** Closes a client that new calls do not use, unless an attempt is under way on it. */
+  /** Closes a client without new calls, unless an attempt uses it. */
   #closeUnused(client: NodeClient): void {
     if (client === this.#client || [...this.#offers.values()].includes(client)) return;
     if (this.#clients.delete(client)) client.close();
@@ -267,7 +260,7 @@ export class NodeLink {
     }
   }
 
-  /** Resolves with the stream once it has reported. */
+  /** Resolves after the first report. */
   async #reach(client: NodeClient): Promise<CapacityStream> {
     const info = await client.getNodeInfo();
     const abilities = this.#check(info);
@@ -279,14 +272,11 @@ export class NodeLink {
     const onReport = (report: WatchCapacityResponse) => this.#take(report);
     const stream = new CapacityStream(client, { onReport, signal, connectionAgeMaxMs });
     await stream.reported;
-    this.#said = '';
+    this.#loggedCause = '';
     return stream;
   }
 
-  /**
-   * Resolves when the stream has ended. Where its connection is due for another, it ends only once
-   * that one has brought a report, so that the node is never without one.
-   */
+  /** Replaces due connections; the old one ends after a report on the new one. */
   async #stay(first: CapacityStream): Promise<void> {
     let current = first;
     while ((await current.over()) === 'due') {
@@ -305,13 +295,13 @@ export class NodeLink {
     }
   }
 
-  /** The same complaint every second would hide the others. */
+  /** Logs only changes of the cause, or it would hide other lines. */
   #notReached(error: unknown): void {
     const message = error instanceof Error ? error.message : String(error);
     const cause = unreachableCause(error);
-    if (!this.#closed.signal.aborted && cause !== this.#said)
+    if (!this.#closed.signal.aborted && cause !== this.#loggedCause)
       this.#say('warn', 'node not reachable', { message, cause });
-    this.#said = cause;
+    this.#loggedCause = cause;
   }
 
   #check(info: GetNodeInfoResponse): NodeAbilities {
@@ -320,7 +310,7 @@ export class NodeLink {
     if (info.protocolVersion !== PROTOCOL_VERSION) {
       throw new Error(`the node speaks ${info.protocolVersion}, not ${PROTOCOL_VERSION}`);
     }
-    // Another process answers at this address: the one registered is gone or not there yet.
+    // Another process answers at this address: the registered one has left or not yet started.
     if (info.nodeId !== this.member.nodeId || info.bootId !== this.member.bootId) {
       throw new Error(
         `another node or boot answers at its address; without heartbeats it leaves within ${NODE_TIMING.leaseMs / 1000} s`,
@@ -356,7 +346,7 @@ export class NodeLink {
     this.#view?.take(readReport(report), this.#options.now());
     if (before !== report.state) {
       this.#say('info', 'node state', { state: stateName(report.state) });
-      this.#options.onTurned();
+      this.#options.onRoutingChanged();
     }
     this.#options.onChange('reported');
   }
@@ -367,7 +357,7 @@ export class NodeLink {
     this.#unreachable ??= 'the connection to it broke off';
     this.#view?.lost();
     if (!this.#closed.signal.aborted) this.#say('warn', 'node lost', {});
-    this.#options.onTurned();
+    this.#options.onRoutingChanged();
     this.#options.onChange('reported');
   }
 
@@ -377,7 +367,7 @@ export class NodeLink {
   }
 }
 
-/** Another state than these is that of a node which takes images. */
+/** A node in any other state takes images. */
 const NOT_SERVING: ReadonlyMap<NodeState, [SightedState, string]> = new Map([
   [NodeState.NODE_STATE_STARTING, ['starting', 'its engines are loading']],
   [NodeState.NODE_STATE_DRAINING, ['draining', 'it finishes its images and takes no new ones']],
@@ -398,7 +388,7 @@ function readReport(report: WatchCapacityResponse): NodeReport {
   };
 }
 
-/** A newer node may measure formats that this replica does not know. */
+/** A newer node may report formats that this replica does not know. */
 function isKnown<F>(rate: readonly [F | undefined, number]): rate is readonly [F, number] {
   return rate[0] !== undefined;
 }
@@ -408,7 +398,7 @@ function stateName(state: NodeState): string {
   return entry === undefined ? 'UNRECOGNIZED' : entry[0].replace('NODE_STATE_', '');
 }
 
-/** Letters, digits, hyphens: a node says this, and it is shown in terminals. */
+/** Restricted, because terminals show it. */
 const RUNS_ON_NAME = /^[\w-]{1,32}$/;
 const RUNTIMES_MAX = 8;
 

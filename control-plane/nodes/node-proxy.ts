@@ -1,16 +1,15 @@
 /**
- * A proxy to the nodes' own HTTP endpoints, the only way to them from outside of their network: GET
- * and HEAD of four paths, forwarded by @fastify/http-proxy.
+ * The only way to the nodes' HTTP endpoints from outside of their network.
  *
  * | of the request                   | what the node gets                                          |
  * |----------------------------------|-------------------------------------------------------------|
  * | the node's id                    | the target: its address in the membership table, no other   |
- * | the path                         | one of NODE_ENDPOINTS, by the route that took it            |
+ * | the path                         | one of NODE_ENDPOINTS, by the matching route                |
  * | query, body, upgrade             | nothing                                                     |
- * | headers                          | `accept` alone: no key, no cookie, nothing hop-by-hop       |
+ * | headers                          | only `accept`: no key, no cookie, nothing hop-by-hop        |
  *
- * The answer's status, media type and body are passed back, complete or not at all: at most
- * ANSWER_BYTES_MAX within ANSWER_MS_MAX, otherwise NODE_UNREACHABLE. Nothing is retried.
+ * The answer is passed back completely or not at all, within ANSWER_BYTES_MAX and ANSWER_MS_MAX;
+ * otherwise NODE_UNREACHABLE. Nothing is retried.
  */
 import type { Readable } from 'node:stream';
 import httpProxy, { type FastifyHttpProxyOptions } from '@fastify/http-proxy';
@@ -20,12 +19,10 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
 const NODE_ENDPOINTS = ['/livez', '/readyz', '/info', '/metrics'] as const;
 
-/** A node's metrics are some 30 KB. */
 const ANSWER_BYTES_MAX = 8 * 1024 * 1024;
-/** Longest time without a byte: while connecting, and between two pieces of the answer. */
+/** While connecting, and between two pieces of the answer. */
 const SILENCE_MS_MAX = 3000;
 const ANSWER_MS_MAX = 10_000;
-/** Connections to one node at a time; further requests wait. */
 const CONNECTIONS_MAX = 8;
 
 export interface NodeProxyOptions {
@@ -34,7 +31,6 @@ export interface NodeProxyOptions {
   readonly answerMsMax?: number;
 }
 
-/** Fields that reply-from's own types leave out. */
 interface NodeAnswer {
   readonly statusCode: number;
   readonly stream: Readable;
@@ -47,16 +43,15 @@ export async function registerNodeProxy(
   const { silenceMsMax = SILENCE_MS_MAX, answerMsMax = ANSWER_MS_MAX } = options;
   const upstreams = new WeakMap<FastifyRequest, string>();
   const timeoutOf = { timeout: silenceMsMax };
-  // Awaited, so that the routes are known when the server listens.
+  // Awaited, so that the routes exist before the server listens.
   await app.register(httpProxy, {
     prefix: '/operator/nodes/:node',
     routes: [...NODE_ENDPOINTS],
     httpMethods: ['GET', 'HEAD'],
-    // The target is chosen for each request, below.
     upstream: '',
     proxyPayloads: false,
     disableRequestLogging: true,
-    // The cache's keys would be addresses, and those change as nodes come and go.
+    // Its keys would be addresses, which change as nodes come and go.
     disableCache: true,
     destroyAgent: true,
     http: {
@@ -70,7 +65,7 @@ export async function registerNodeProxy(
         done();
       }, done);
     },
-    // The path is the route's own, not what the request's bytes make of it.
+    // The route's own path, whatever bytes the request has.
     handler: (request, reply, _destination, proxying) =>
       reply.from(endpointOf(request), { ...proxying, ...timeoutOf }),
     replyOptions: {
@@ -80,7 +75,7 @@ export async function registerNodeProxy(
         accept === undefined ? { host } : { host, accept },
       rewriteHeaders: ({ 'content-type': type }) =>
         type === undefined ? {} : { 'content-type': type },
-      // Without this the proxy retries a 503 ten times, and a draining node answers 503.
+      // Otherwise the proxy retries a 503 ten times, and a draining node answers 503.
       retryDelay: () => null,
       onResponse: (_request, reply, answer) => {
         void relay(reply as FastifyReply, answer as unknown as NodeAnswer, answerMsMax);
@@ -105,7 +100,6 @@ function requireUpstream(upstreams: WeakMap<FastifyRequest, string>, request: Fa
   return upstream;
 }
 
-/** Never rejects. */
 async function relay(reply: FastifyReply, { stream }: NodeAnswer, answerMsMax: number) {
   const late = setTimeout(() => stream.destroy(new Error('it answers too slowly')), answerMsMax);
   try {

@@ -1,19 +1,18 @@
 /**
- * Whether any replica would send a node an image, as dispatch decides it, and if not, why: from its
- * membership and from what the replicas see.
+ * Whether some replica would send a node an image, and if not, why.
  *
- * | state       | its lease | what the replicas see of this boot                              |
+ * | state       | its lease | the replicas' view of this boot                                 |
  * |-------------|-----------|-----------------------------------------------------------------|
- * | live        | valid     | one at least would send it an image                             |
+ * | live        | valid     | at least one would send it an image                             |
  * | joining     | valid     | none has reached it or failed to, yet                           |
- * | unready     | valid     | one at least reaches it; it takes no image for now              |
+ * | unready     | valid     | at least one reaches it; it takes no image for now              |
  * | unreachable | valid     | none reaches it                                                 |
- * | draining    | valid     | the operator drained it, whatever they see                      |
- * | silent      | ran out   | nothing counts                                                  |
- * | gone        | ended     | nothing counts                                                  |
+ * | draining    | valid     | any: the operator drained it                                    |
+ * | silent      | expired   | any                                                             |
+ * | gone        | ended     | any                                                             |
  *
- * A node that was killed, or that ended together with its control plane, could not end its lease.
- * It is gone, too, as soon as another node has registered at its address since its last heartbeat.
+ * A killed node could not end its lease. It is gone, too, once another node has registered at its
+ * address after its last heartbeat.
  */
 import type { NodeMember } from './node-store.ts';
 import type { Sighting, Sightings } from './sighting-store.ts';
@@ -30,11 +29,9 @@ export type NodeState =
 export interface SeenMember {
   readonly member: NodeMember;
   readonly state: NodeState;
-  /**
-   * The cause is in words, even if only some replicas do not send it images; null: there is none.
-   */
+  /** In words, even if only some replicas send it no images. null: none. */
   readonly cause: string | null;
-  /** The sightings are of this boot. */
+  /** Of this boot. */
   readonly sightings: readonly Sighting[];
 }
 
@@ -76,7 +73,7 @@ function causeOf(state: NodeState, sightings: readonly Sighting[]): string | nul
   const whole = sightings.length;
   const counts = new Map<string, number>();
   for (const { state: seen, cause } of sightings) {
-    // The operator drained it: its own report of that is no cause.
+    // It is not a cause that a drained node reports draining.
     if (cause === null || (state === 'draining' && seen === 'draining')) continue;
     counts.set(cause, (counts.get(cause) ?? 0) + 1);
   }

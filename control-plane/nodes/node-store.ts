@@ -1,6 +1,6 @@
 /**
- * Membership of the inference nodes: one lease row a node, every replica reads and writes the same
- * table, every instant is the database's.
+ * Membership of the nodes: a lease row for each node, shared by all replicas, with the database's
+ * times.
  *
  * | row      | entered by              | left by                                                  |
  * |----------|-------------------------|----------------------------------------------------------|
@@ -8,9 +8,9 @@
  * | silent   | the lease's end         | heartbeat, register; forgotten after NODE_MEMORY_MS      |
  * | gone     | deregister              | register; forgotten when any node registers              |
  *
- * The last boot id registered is the one that counts: a process that was replaced under its name
- * can neither renew nor end the membership of its successor. `draining` is the operator's: it
- * outlives the process and is never forgotten.
+ * The last registered boot id counts: a replaced process can neither renew nor end the membership
+ * of its successor. `draining` belongs to the operator, outlives the process and is never
+ * forgotten.
  */
 
 import { type Database, type Db, query } from '@matting/database/database.ts';
@@ -28,14 +28,14 @@ interface NodeRegistration {
   readonly nodeId: string;
   readonly bootId: string;
   readonly address: string;
-  /** host:port of its metrics and health; empty: none. */
+  /** host:port of its metrics and health. Empty: none. */
   readonly httpAddress: string;
   readonly version: string;
 }
 
 export type NodeMember = ReturnType<typeof memberFromRow>;
 
-/** A fleet that gives its nodes new names at every start would otherwise leave rows without end. */
+/** Bounds the rows of a fleet whose nodes have new names at every start. */
 const NODE_MEMORY_MS = 7 * 24 * 3_600_000;
 
 const DEREGISTERED = 0;
@@ -46,13 +46,11 @@ export function createNodeStore(database: Database) {
   const { nowMs } = database;
   const changed = (change: (db: Db) => Parameters<typeof matchesOne>[0]) =>
     query(database, db => matchesOne(change(db)));
-  /** Finds a node in any state; undefined: no such node. */
   const find = async (nodeId: string) => {
     if (!isAsciiWord(nodeId)) return undefined;
     const { rows } = await query(database, db => db.executeQuery(BY_ID(database, { nodeId })));
     return rows.map(memberFromRow)[0];
   };
-  /** Lists all nodes by node id, even those that are gone. */
   const listAll = async () => {
     const { rows } = await query(database, db => db.executeQuery(ALL(database, {})));
     return rows.map(memberFromRow);
@@ -66,7 +64,7 @@ export function createNodeStore(database: Database) {
       await write(database, node, leaseMs);
       return { draining: (await find(node.nodeId))?.draining ?? false };
     },
-    /** If `known` is false, this boot of the node must register again: another is registered. */
+    /** `known` false: another boot is registered. */
     async heartbeat(nodeId: string, bootId: string, leaseMs: number) {
       const isKnown = await changed(db =>
         db
@@ -74,14 +72,14 @@ export function createNodeStore(database: Database) {
           .set({ heartbeat_at: nowMs, lease_expires_at: nowPlusMs(nowMs, leaseMs) })
           .where('node_id', '=', nodeId)
           .where('boot_id', '=', bootId)
-          // A heartbeat that was under way when its node deregistered must not bring it back.
+          // A late heartbeat must not bring back a deregistered node.
           .where('lease_expires_at', '>', DEREGISTERED),
       );
       if (!isKnown) return { known: false, draining: false };
       const member = await find(nodeId);
       return { known: member?.bootId === bootId, draining: member?.draining ?? false };
     },
-    /** Ends the membership at once. False: another boot is registered, or none. */
+    /** False: another boot is registered, or none. */
     deregister: (nodeId: string, bootId: string) =>
       changed(db =>
         db
@@ -90,7 +88,7 @@ export function createNodeStore(database: Database) {
           .where('node_id', '=', nodeId)
           .where('boot_id', '=', bootId),
       ),
-    /** Keeps the models that this boot reports. False: another boot is registered, or none. */
+    /** False: another boot is registered, or none. */
     noteModels: (nodeId: string, bootId: string, models: readonly NamedSum[], runsOn?: string) =>
       changed(db =>
         db
@@ -141,7 +139,7 @@ async function write(database: Database, node: NodeRegistration, leaseMs: number
   if (await update()) return;
   const row = { node_id: nodeId, draining: 0, ...columns };
   const insert = query(database, db => db.insertInto('nodes').values(row).execute());
-  // Another replica took the same node's registration just now; the later one counts.
+  // Another replica inserted the node just now. The later registration counts.
   if (!(await isInserted(insert))) await update();
 }
 
@@ -156,11 +154,11 @@ async function forgetLongGone(database: Database): Promise<void> {
   );
 }
 
-/** The column `models` has this form: a boot that follows writes its own. */
+/** Content of the column `models`. Each boot writes its own. */
 interface StoredModels {
   readonly bootId: string;
   readonly models: readonly NamedSum[];
-  /** Absent in a row that an older control plane wrote. */
+  /** Absent in rows from an older control plane. */
   readonly runsOn?: string | undefined;
 }
 
@@ -172,11 +170,11 @@ function memberFromRow({ draining, readAtMs, models: column, ...node }: NodeRow)
     ...node,
     draining: draining === 1,
     live: leaseExpiresAtMs > readAtMs,
-    /** The node deregistered; it is false for a node that only stopped its heartbeats. */
+    /** Deregistered, not only silent. */
     gone: leaseExpiresAtMs === DEREGISTERED,
-    /** Requests may name these there; null: no replica has read them yet. */
+    /** null: no replica has read them yet. */
     models: isOfBoot ? (models ?? null) : null,
-    /** The processor of its models, for people; null: nobody read it yet. */
+    /** The processor of its models, for people. null: not read yet. */
     runsOn: isOfBoot ? (runsOn ?? null) : null,
   };
 }

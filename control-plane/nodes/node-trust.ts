@@ -1,7 +1,8 @@
 /**
- * How far a node is trusted by what became of its attempts.
+ * Trust in a node by the outcomes of its attempts, after the outlier detection of Envoy and gRPC
+ * (gRFC A50), but without its minimum of five hosts.
  *
- * | state   | entered                         | does                       | left                  |
+ * | state   | entered                         | gets                       | left                  |
  * |---------|---------------------------------|----------------------------|-----------------------|
  * | new     | a boot; an ejection's end       | one image an engine at     | PROVEN_SUCCESSES      |
  * |         |                                 | once (slow start)          | images done: proven   |
@@ -9,24 +10,21 @@
  * | ejected | FAULTS_IN_A_ROW_MAX faults, or  | nothing                    | after EJECTION_MS     |
  * |         | half of a window's outcomes     |                            | times its ejections,  |
  * |         |                                 |                            | EJECTION_MS_MAX: new  |
- *
- * After the outlier detection of Envoy and gRPC (gRFC A50), without its floor of five hosts.
  */
 
-/** Images a node must finish before it gets more than its engines work on. */
 const PROVEN_SUCCESSES = 5;
 const FAULTS_IN_A_ROW_MAX = 5;
-/** Outcomes are judged by halves over this long, once there are as many as the minimum. */
+/** Judged by its share of faults, from the minimum of outcomes on. */
 const WINDOW_MS = 30_000;
 const WINDOW_OUTCOMES_MIN = 10;
 const WINDOW_FAULTS_SHARE = 0.5;
 const EJECTION_MS = 30_000;
 const EJECTION_MS_MAX = 300_000;
-/** Ejections before this long a good time are forgotten. */
+/** Time without an ejection after which earlier ones are forgotten. */
 const EJECTIONS_FORGOTTEN_MS = 600_000;
 
 export interface NodeTrust {
-  /** Since the boot or the last ejection; PROVEN_SUCCESSES at most. */
+  /** Since the boot or the last ejection, at most PROVEN_SUCCESSES. */
   readonly successes: number;
   readonly faultsInARow: number;
   readonly windowStartMs: number;
@@ -46,9 +44,9 @@ export const NEW_NODE: NodeTrust = Object.freeze({
   ejectedUntilMs: 0,
 });
 
-/** well: the node did its part. fault: it lost the attempt, broke the protocol, did not answer. */
+/** fault: the node lost the attempt, broke the protocol or did not answer. */
 export function judged(trust: NodeTrust, outcome: 'well' | 'fault', nowMs: number): NodeTrust {
-  // An image that began before an ejection ends under it, and is part of its reason.
+  // This image began before the ejection and belongs to its reason.
   if (nowMs < trust.ejectedUntilMs) return trust;
   const counted = inWindow(trust, nowMs);
   if (outcome === 'well') {

@@ -1,38 +1,31 @@
-/**
- * A node as one replica sees it: its last report, corrected by what the replica has started or
- * ended since. The clock is handed in.
- */
+/** A node's last report, corrected by the attempts that this replica has begun or ended since. */
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
 import { isProven, judged, NEW_NODE, type NodeTrust } from './node-trust.ts';
 import type { Selectable, Selectables } from './selectable.ts';
 
 export interface NodeAbility {
-  /** The id is of that start of the node's process. */
   readonly bootId: string;
   readonly inputFormats: ReadonlySet<InputFormat>;
   readonly outputFormats: ReadonlySet<OutputFormat>;
   readonly imagePixelsMax: number;
-  /** For a JPEG XL input or output; 0: it takes none. */
+  /** For JPEG XL input or output. 0: not supported. */
   readonly jxlPixelsMax: number;
-  /** The largest that it admits while nothing else is there, as `admittedMegapixels` counts. */
+  /** The largest image that an empty node admits, as `admittedMegapixels` counts. */
   readonly megapixelsAloneMax: number;
-  /**
-   * A job may name these here: the node has the sums that their names stand for; absent: nothing.
-   */
+  /** Names that a job may use here. */
   readonly models?: Selectables;
-  /** It serves another plan than jobs without a name get; absent: false. */
+  /** It serves another plan than jobs without a name get. */
   readonly onlyByName?: boolean;
-  /** Capabilities that it follows; absent: none. */
   readonly capabilities?: ReadonlySet<string>;
 }
 
 export interface NodeAbilities extends NodeAbility {
   readonly nodeId: string;
-  /** If it is absent, it is not known. */
+  /** Absent: unknown. */
   readonly registeredAtMs?: number;
   readonly engines: number;
   readonly imagesMax: number;
-  /** The sum admitted at once; a single larger image may be admitted alone. */
+  /** A single larger image may be admitted alone. */
   readonly megapixelsMax: number;
 }
 
@@ -41,11 +34,11 @@ export interface NodeReport {
   readonly imagesFree: number;
   readonly megapixelsFree: number;
   readonly enginesReady: number;
-  /** An image that is admitted now waits so long until an engine takes it. */
+  /** Wait of a newly admitted image for an engine. */
   readonly estimatedWaitMs: number;
-  /** Running mean of a run; 0: none yet. */
+  /** Running mean. 0: no run yet. */
   readonly inferMs: number;
-  /** Running means over all formats; 0: none yet. */
+  /** Running means over all formats. 0: none yet. */
   readonly decodeMsPerMegapixel: number;
   readonly encodeMsPerMegapixel: number;
   readonly decodeRates: ReadonlyMap<InputFormat, number>;
@@ -55,7 +48,6 @@ export interface NodeReport {
 /** offered: header sent. admitted: not in a report yet. shown: in the node's own numbers. */
 type Phase = 'offered' | 'admitted' | 'shown' | 'ended';
 
-/** A node that refused an image is full for every image, or for those that are as large. */
 export type Fullness = 'for-all' | 'for-its-size';
 
 export interface Reservation {
@@ -68,11 +60,9 @@ export class NodeView {
   readonly #reservations = new Set<Reservation>();
   #report: NodeReport | undefined;
   #reportedAtMs = 0;
-  /** Ended since the last report, which still counts them. */
   #freedImages = 0;
   #freedMegapixels = 0;
   #fullUntilReport = false;
-  /** The least that it has refused for its size since its last report. */
   #megapixelsRefused: number | undefined;
   #trust: NodeTrust = NEW_NODE;
   #models: Selectables | undefined;
@@ -83,7 +73,6 @@ export class NodeView {
     this.#models = abilities.models;
   }
 
-  /** Sets what a job may name there from now on. */
   offerModels(models: Selectables): void {
     this.#models = models;
     this.#snapshot = undefined;
@@ -104,7 +93,7 @@ export class NodeView {
     this.#snapshot = undefined;
   }
 
-  /** The node's stream has ended: it gets nothing until it reports again. */
+  /** The stream has ended: the node gets nothing until it reports again. */
   lost(): void {
     this.#report = undefined;
     this.#snapshot = undefined;
@@ -121,7 +110,6 @@ export class NodeView {
     if (held.phase === 'offered') held.phase = 'admitted';
   }
 
-  /** @param full it refused for now, until its next report; undefined: it did not. */
   end(held: Reservation, full: Fullness | undefined): void {
     if (held.phase === 'shown') {
       this.#freedImages += 1;
@@ -141,7 +129,7 @@ export class NodeView {
     this.#snapshot = undefined;
   }
 
-  /** Undefined until it has reported. The same object until something changes. */
+  /** undefined until it has reported. The same object until something changes. */
   snapshot(): NodeSnapshot | undefined {
     this.#snapshot ??= this.#report && this.#compute(this.#report);
     return this.#snapshot;
@@ -150,7 +138,7 @@ export class NodeView {
   #compute(report: NodeReport): NodeSnapshot {
     const { imagesMax, megapixelsMax, ...abilities } = this.abilities;
     const unreported = [...this.#reservations].filter(held => held.phase !== 'shown');
-    // A report that crossed an attempt's end counts it as freed; ours are never more than this.
+    // A report that crossed the end of an attempt counts it as freed. Ours never exceed this.
     const imagesFree = Math.min(
       report.imagesFree + this.#freedImages - unreported.length,
       imagesMax - this.#reservations.size,
@@ -159,7 +147,7 @@ export class NodeView {
       report.imagesInFlight - this.#freedImages + unreported.length,
       this.#reservations.size,
     );
-    // An empty node reports room for the one large image it would take alone.
+    // An empty node reports room for one large image.
     const reportedFree = report.megapixelsFree + this.#freedMegapixels;
     const unreportedMegapixels = unreported.reduce((sum, held) => sum + held.megapixels, 0);
     return {
@@ -186,13 +174,13 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly nodeId: string;
   readonly registeredAtMs?: number;
   readonly engines: number;
-  /** Megapixels that it refused for want of memory since its last report; undefined: none. */
+  /** Refused for lack of memory since the last report. undefined: none. */
   readonly megapixelsRefused: number | undefined;
   readonly ownImages: number;
   readonly reportedAtMs: number;
-  /** Started here, and not in its report yet. */
+  /** Begun here and not yet in the node's report. */
   readonly unreportedImages: number;
-  /** False: slow start, it gets one image an engine at a time of us. */
+  /** False: slow start, one image an engine at a time. */
   readonly proven: boolean;
   readonly ejectedUntilMs: number;
 }

@@ -1,26 +1,22 @@
-/**
- * Writes down what this replica sees of the nodes, so that commands, pages and the doctor say what
- * callers meet. It writes when something changes and otherwise only renews its lease, and it writes
- * nothing while it knows no node.
- */
+/** Records changes of this replica's view of the nodes, and otherwise renews its lease. */
 import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
 import type { SightedNode, SightingStore } from './sighting-store.ts';
 
-/** A shorter change is not worth a write. */
-const LOOK_MS = 1000;
+/** Shorter changes are not recorded. */
+const ROUND_MS = 1000;
 const SIGHTING_TIMING = { leaseMs: 30_000, renewMs: 10_000 };
 
 interface NoteSightingsOptions {
   readonly replica: string;
   readonly seen: () => readonly SightedNode[];
   readonly store: Pick<SightingStore, 'note' | 'renew' | 'remove'>;
-  /** Reports the first of failures in a row: every round of an outage would repeat it. */
+  /** Called for the first of consecutive failures. */
   readonly onFailed: (error: unknown) => void;
   readonly now?: () => number;
 }
 
 interface Since {
-  readonly said: string;
+  readonly json: string;
   readonly atMs: number;
 }
 
@@ -29,7 +25,7 @@ export class NoteSightings {
   readonly #now: () => number;
   readonly #loop: RoundLoop;
   #since = new Map<string, Since>();
-  /** The text last written; undefined: the table has nothing of this replica. */
+  /** undefined: the table has no row of this replica. */
   #noted: string | undefined;
   #writtenAtMs = 0;
   #failing = false;
@@ -37,11 +33,11 @@ export class NoteSightings {
   constructor(options: NoteSightingsOptions) {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
-    const look = async () => {
-      await this.look();
+    const runRound = async () => {
+      await this.runRound();
       this.#failing = false;
     };
-    this.#loop = pollingLoop(LOOK_MS, look, error => {
+    this.#loop = pollingLoop(ROUND_MS, runRound, error => {
       if (!this.#failing) options.onFailed(error);
       this.#failing = true;
     });
@@ -51,7 +47,7 @@ export class NoteSightings {
     this.#loop.start();
   }
 
-  /** Stops, and takes this replica's sightings back: it sees nothing any more. */
+  /** Also removes this replica's sightings. */
   async stop(): Promise<void> {
     await this.#loop.stop();
     const { store, replica, onFailed } = this.#options;
@@ -60,16 +56,16 @@ export class NoteSightings {
     await store.remove(replica).catch(onFailed);
   }
 
-  /** Runs one round. Rejects if the database does not answer; the next round writes it then. */
-  async look(): Promise<void> {
+  /** Rejects if the database does not answer. The next round then writes it. */
+  async runRound(): Promise<void> {
     const { seen, store, replica } = this.#options;
     const { leaseMs, renewMs } = SIGHTING_TIMING;
     const nodes = seen();
     const nowMs = this.#now();
     this.#note(nodes, nowMs);
-    const said = JSON.stringify(nodes);
+    const json = JSON.stringify(nodes);
     if (this.#noted === undefined && nodes.length === 0) return;
-    if (said === this.#noted) {
+    if (json === this.#noted) {
       if (nowMs - this.#writtenAtMs < renewMs) return;
       const renewed = await store.renew(replica, leaseMs);
       this.#writtenAtMs = nowMs;
@@ -80,7 +76,7 @@ export class NoteSightings {
       return { ...node, forMs: Math.round(nowMs - atMs) };
     });
     await store.note(replica, stored, leaseMs);
-    this.#noted = said;
+    this.#noted = json;
     this.#writtenAtMs = nowMs;
   }
 
@@ -88,9 +84,9 @@ export class NoteSightings {
     const before = this.#since;
     this.#since = new Map(
       nodes.map(node => {
-        const said = JSON.stringify(node);
+        const json = JSON.stringify(node);
         const known = before.get(node.nodeId);
-        return [node.nodeId, known?.said === said ? known : { said, atMs: nowMs }];
+        return [node.nodeId, known?.json === json ? known : { json, atMs: nowMs }];
       }),
     );
   }

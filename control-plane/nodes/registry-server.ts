@@ -1,6 +1,6 @@
 /**
- * matting.v1.NodeRegistry: nodes register, keep their membership alive and end it. Every replica
- * serves it and all write one table, so a node may talk to any of them. It keeps no state.
+ * matting.v1.NodeRegistry. Every replica serves it, and all write one table, so a node may talk to
+ * any of them.
  */
 
 import {
@@ -35,32 +35,29 @@ import type { NodeStore } from './node-store.ts';
 
 type NodeTiming = typeof NODE_TIMING;
 
-/** Three heartbeats fit into a lease, so that two may be lost. */
+/** Three heartbeats fit into a lease, so two may be lost. */
 export const NODE_TIMING = { leaseMs: 15_000, heartbeatMs: 5000 };
 
-/** Calls of one connection at once; a node makes one. */
 const CONCURRENT_CALLS_MAX = 16;
 /** A node holds one connection. */
 const REGISTRY_BOUNDS: GuardBounds = { ...GUARD_BOUNDS, knownMax: 4096 };
 const FILES_SHARE = 0.25;
 const VERSION_LENGTH_MAX = 64;
 const ADDRESS_LENGTH_MAX = 259;
-/** The connections have this time to end before the server ends them. */
 const SHUTDOWN_GRACE_MS = 1000;
 
 const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
 const BOOT_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const HOST_AND_PORT = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/;
-/** Addresses to listen on that nobody can dial. */
 const UNDIALABLE_HOSTS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 
 type Membership = Pick<NodeStore, 'register' | 'heartbeat' | 'deregister' | 'find'>;
 
 interface RegistryServerOptions {
   readonly host: string;
-  /** 0 lets the system choose. */
+  /** 0: the system chooses. */
   readonly port: number;
-  /** Each is accepted. Asked for each call: they may change. */
+  /** All are accepted. Read for each call, since they may change. */
   readonly nodeTokens: () => readonly string[];
   readonly credentials?: ServerCredentials;
   readonly membership: Membership;
@@ -142,7 +139,7 @@ export class RegistryServer {
     };
   }
 
-  /** The database's own refusals are no fault of the node. */
+  /** Refusals of the database are not the node's fault. */
   #refused(call: ServerUnaryCall<NodeNamed, unknown>, { code, message }: ContractError): void {
     const cause = REFUSALS[code];
     if (cause === undefined) return;
@@ -163,7 +160,7 @@ export class RegistryServer {
 
   #carriesToken(metadata: Metadata): boolean {
     const given = metadata.get('authorization');
-    // Compares with all, so that the time does not show which one it was.
+    // Compares with all, so that the time does not reveal the matching one.
     const found = this.#options
       .nodeTokens()
       .filter(token => isSameToken(String(given[0]), `Bearer ${token}`));
@@ -193,13 +190,12 @@ export class RegistryServer {
       await this.#noteReplaced(nodeId, bootId, peer);
       return { leaseMs, command: Command.COMMAND_REGISTER };
     }
-    // Each answer has what the operator wants in full, so that a lost replica or answer loses
-    // nothing.
+    // Each answer has the operator's whole command, so a lost answer loses nothing.
     const command = draining ? Command.COMMAND_DRAIN : Command.COMMAND_UNDRAIN;
     return { leaseMs, command };
   }
 
-  /** Two processes of one name take the membership from each other, and neither gets much done. */
+  /** Two processes with one name take the membership from each other. */
   async #noteReplaced(nodeId: string, bootId: string, peer: string): Promise<void> {
     const member = await this.#options.membership.find(nodeId);
     if (member === undefined || !member.live || member.bootId === bootId) return;
@@ -233,21 +229,19 @@ function invalid(detail: string): ContractError {
   return new ContractError('INVALID_REQUEST', detail);
 }
 
-/* Nodes that are refused are counted, and logged from time to time: they never stop trying. */
-
-/** invalid: what it says of itself is unusable. replaced: a live process took its node id. */
+/** invalid: unusable registration. replaced: a live process took its node id. */
 export const REFUSAL_CAUSES = ['token', 'invalid', 'replaced'] as const;
 type RefusalCause = (typeof REFUSAL_CAUSES)[number];
 
 interface NodeRefusal {
   readonly cause: RefusalCause;
-  /** The node sent this; it is undefined if that is not a node id. */
+  /** undefined: the node sent no valid id. */
   readonly nodeId: string | undefined;
   readonly peer: string;
   readonly detail: string;
 }
 
-/** Two lines of one cause are so far apart. */
+/** Refused nodes never stop trying. */
 const LINE_EVERY_MS = 10_000;
 
 export function noteRefusals(

@@ -1,4 +1,4 @@
-/** Nodes report what may be named; these tests show what a name stands for if they differ. */
+/** Which sum a name stands for if nodes report different ones. */
 import { SelectableKind } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import { commonDefault, ofStandingSum, standingSums } from './selectable.ts';
@@ -6,8 +6,8 @@ import { modelsSeen, saidModel, saidPlan } from './test/nodes-seen.ts';
 
 const test = ava;
 
-const voter = (registeredAtMs: number, ...said: Parameters<typeof modelsSeen>) => {
-  return { registeredAtMs, models: modelsSeen(...said) };
+const voter = (registeredAtMs: number, ...reported: Parameters<typeof modelsSeen>) => {
+  return { registeredAtMs, models: modelsSeen(...reported) };
 };
 const [ONE, TWO] = ['11', '22'];
 const of = (sha256: string, atMs: number) => voter(atMs, saidModel('heavy', { sha256 }));
@@ -31,8 +31,11 @@ test('a model with another checksum than the fleet’s is not offered', t => {
     ['heavy', ONE],
     ['light', TWO],
   ]);
-  const said = modelsSeen(saidModel('heavy', { sha256: TWO }), saidModel('light', { sha256: TWO }));
-  t.deepEqual([...ofStandingSum(said, standing).keys()], ['light']);
+  const reported = modelsSeen(
+    saidModel('heavy', { sha256: TWO }),
+    saidModel('light', { sha256: TWO }),
+  );
+  t.deepEqual([...ofStandingSum(reported, standing).keys()], ['light']);
   const agreed = modelsSeen(saidModel('light', { sha256: TWO }));
   t.is(ofStandingSum(agreed, standing), agreed, 'the same object while nothing is left out');
 });

@@ -1,4 +1,3 @@
-/** What nodes report that they serve, and requests may name. This file is pure. */
 import { SELECTABLE_NAME, SELECTABLES_MAX } from '@matting/proto/contract/selectable-names.ts';
 import {
   SelectableKind,
@@ -15,39 +14,41 @@ export interface UseTerms {
 export interface Selectable {
   readonly name: string;
   readonly kind: 'plan' | 'model';
-  /** The node serves it. False: a node of 0.3.0 may also load it. */
+  /** The plan that the node serves. False: a node of 0.3.0 may load it, too. */
   readonly isDefault: boolean;
-  /** The sum covers what decides its mattes; it is hexadecimal. */
+  /** Hexadecimal, over everything that determines its mattes. */
   readonly sha256: string;
   readonly goodFor: string;
   readonly weights: UseTerms;
   readonly trainingData: UseTerms;
 }
 
-/** The key is the name. */
+/** By name. */
 export type Selectables = ReadonlyMap<string, Selectable>;
 
 export const NO_SELECTABLES: Selectables = new Map();
 
-const UNSAID = { commercialUse: 'unclear', reason: '', source: '' };
+const UNKNOWN_TERMS = { commercialUse: 'unclear', reason: '', source: '' };
 const KINDS = new Map([
   [SelectableKind.SELECTABLE_KIND_PLAN, 'plan'],
   [SelectableKind.SELECTABLE_KIND_MODEL, 'model'],
 ] as const);
 
-/** Names of another form, and all beyond SELECTABLES_MAX, are left out. */
-export function selectablesFromProto(said: readonly SelectableModel[]): Selectables {
-  const known = said.flatMap(one => {
+/** Leaves out invalid names and all beyond SELECTABLES_MAX. */
+export function selectablesFromProto(reported: readonly SelectableModel[]): Selectables {
+  const known = reported.flatMap(one => {
     const kind = KINDS.get(one.kind as SelectableKind.SELECTABLE_KIND_PLAN);
     if (kind === undefined || !SELECTABLE_NAME.test(one.name) || one.sha256 === '') return [];
     const { name, default: isDefault, sha256, goodFor } = one;
-    const terms = { weights: one.weights ?? UNSAID, trainingData: one.trainingData ?? UNSAID };
+    const terms = {
+      weights: one.weights ?? UNKNOWN_TERMS,
+      trainingData: one.trainingData ?? UNKNOWN_TERMS,
+    };
     return [[name, { name, kind, isDefault, sha256, goodFor, ...terms }]];
   });
   return new Map(known.slice(0, SELECTABLES_MAX) as [string, Selectable][]);
 }
 
-/** A name and what a node means by it. */
 export type NamedSum = Pick<Selectable, 'name' | 'kind' | 'sha256'>;
 
 interface Voter {
@@ -61,7 +62,6 @@ interface Vote {
   readonly atMs: number;
 }
 
-/** Elects what most votes chose; among equals, what was chosen first. */
 function elect(votes: readonly Vote[]): ReadonlyMap<string, string> {
   const choices = Map.groupBy(votes, ({ about, choice }) => `${about} ${choice}`);
   const elected = new Map<string, Vote & { readonly votes: number }>();
@@ -75,10 +75,7 @@ function elect(votes: readonly Vote[]): ReadonlyMap<string, string> {
   return new Map([...elected].map(([about, { choice }]) => [about, choice]));
 }
 
-/**
- * The sum that each name stands for: that of the most nodes; of as many, that of the node that
- * registered first.
- */
+/** By the most nodes, else by the first to register. */
 export function standingSums(nodes: readonly Voter[]): ReadonlyMap<string, string> {
   return elect(
     nodes.flatMap(({ models, registeredAtMs: atMs }) =>
@@ -87,7 +84,6 @@ export function standingSums(nodes: readonly Voter[]): ReadonlyMap<string, strin
   );
 }
 
-/** Returns the selectables of a node that a job may name there. */
 export function ofStandingSum(
   models: Selectables,
   standing: ReadonlyMap<string, string>,
@@ -96,7 +92,7 @@ export function ofStandingSum(
   return stands.length === models.size ? models : new Map(stands);
 }
 
-/** The plan that most nodes take where a request names none; undefined: none says. */
+/** For requests without a name, by the most nodes. undefined: none reports one. */
 export function commonDefault(
   nodes: readonly { readonly models: Selectables; readonly registeredAtMs: number }[],
 ): string | undefined {

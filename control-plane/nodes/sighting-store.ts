@@ -1,6 +1,6 @@
 /**
- * Each replica writes what it sees of the nodes, for commands and pages, which run in other
- * processes: one row a replica, under a lease, every instant the database's.
+ * Each replica's view of the nodes, for commands and pages in other processes: a row for each
+ * replica, under a lease, with the database's times.
  *
  * | row     | entered by    | left by                                              |
  * |---------|---------------|------------------------------------------------------|
@@ -12,9 +12,8 @@ import { isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.
 import type {} from './tables.ts';
 
 /**
- * A replica sees a node in one of these states. serving: it would send it an image. ejected: it
- * sends it none for a while, after faults. starting, draining, failed: as the node reports.
- * unreachable: no call reaches it.
+ * serving: the replica would send it an image. ejected: not for a while, after faults. starting,
+ * draining, failed: as the node reports. unreachable: no call reaches it.
  */
 const SIGHTED_STATES = [
   'serving',
@@ -30,7 +29,7 @@ export interface SightedNode {
   readonly nodeId: string;
   readonly bootId: string;
   readonly state: SightedState;
-  /** The cause is in words; null: it is serving. */
+  /** In words. null: it is serving. */
   readonly cause: string | null;
 }
 
@@ -39,12 +38,12 @@ export interface Sighting extends SightedNode {
   readonly sinceMs: number;
 }
 
-/** The column `nodes`: since when is counted back from when it was written. */
+/** Content of the column `nodes`. `forMs` counts back from the time of writing. */
 interface StoredNode extends SightedNode {
   readonly forMs: number;
 }
 
-/** The replicas see these while their lease is valid. */
+/** Of replicas with a valid lease. */
 export interface Sightings {
   readonly replicas: readonly string[];
   readonly all: readonly Sighting[];
@@ -75,10 +74,9 @@ export function createSightingStore(database: Database) {
       if (await update()) return;
       const row = { replica, ...columns };
       const insert = query(database, db => db.insertInto('sightings').values(row).execute());
-      // The insert's answer was lost, and it was repeated.
       if (!(await isInserted(insert))) await update();
     },
-    /** False: there is no row of this replica any more. */
+    /** False: there is no row of this replica. */
     renew: (replica: string, leaseMs: number) =>
       query(database, db =>
         matchesOne(

@@ -1,4 +1,4 @@
-/** With real sockets and TLS: the operator's text if no call reaches a node. */
+/** The operator's text for an unreachable node, with real sockets and TLS. */
 import { createServer } from 'node:net';
 import { ChannelCredentials, Server, ServerCredentials } from '@grpc/grpc-js';
 import { MatteServiceService } from '@matting/proto/gen/matting/v1/matte_service.ts';
@@ -23,7 +23,7 @@ function credentialsOf(issuer: TestAuthority, endsMs?: number, callers?: TestAut
   return ServerCredentials.createSsl(ca, [pair], callers !== undefined);
 }
 
-/** Answers every call as one with a wrong token. */
+/** Answers every call like a node with another token. */
 async function serve(credentials: ServerCredentials): Promise<number> {
   const server = new Server();
   servers.push(server);
@@ -97,9 +97,9 @@ test('a port that nothing listens to, and a name that does not resolve', async t
 });
 
 test('words that are not known are cut to one line', t => {
-  const said = unreachableCause(new Error(`first\n\u001b[31msecond ${'x'.repeat(1000)}`));
-  t.true(said.startsWith('first [31msecond x'));
-  t.true(said.length <= 200);
+  const cause = unreachableCause(new Error(`first\n\u001b[31msecond ${'x'.repeat(1000)}`));
+  t.true(cause.startsWith('first [31msecond x'));
+  t.true(cause.length <= 200);
   t.is(
     unreachableCause(new Error('certificate is not yet valid')),
     'its certificate is not valid yet; compare the clocks of both machines',

@@ -1,11 +1,9 @@
-/** Why a control plane cannot call a node, in an operator's words, out of what gRPC and TLS say. */
 import { status } from '@grpc/grpc-js';
 
-/** The cause contains text of other machines: a line of a table has room for so much. */
 const CAUSE_LENGTH_MAX = 200;
 
 /** The first match counts. The words continue a sentence about the node. */
-const CAUSES: readonly (readonly [said: RegExp, cause: string])[] = [
+const CAUSES: readonly (readonly [pattern: RegExp, cause: string])[] = [
   [/certificate has expired|CERT_HAS_EXPIRED/i, 'its certificate has expired'],
   [
     /certificate is not yet valid|CERT_NOT_YET_VALID/i,
@@ -37,7 +35,7 @@ const CAUSES: readonly (readonly [said: RegExp, cause: string])[] = [
   ],
 ];
 
-/** Returns one line, without control characters and without what differs between tries. */
+/** One line, without control characters or details that differ between tries. */
 export function unreachableCause(error: unknown): string {
   if (!(error instanceof Error)) return shortened(String(error));
   const { code, details = error.message } = error as { code?: unknown; details?: string };
@@ -45,7 +43,7 @@ export function unreachableCause(error: unknown): string {
     return 'it refuses the node token of the control plane';
   }
   if (code === status.DEADLINE_EXCEEDED) return 'it does not answer in time';
-  const known = CAUSES.find(([said]) => said.test(details));
+  const known = CAUSES.find(([pattern]) => pattern.test(details));
   return known?.[1] ?? shortened(details);
 }
 

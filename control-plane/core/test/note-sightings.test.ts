@@ -52,27 +52,27 @@ const expired: SightedNode = { ...serving, state: 'unreachable', cause: 'expired
 
 test('writes nothing without nodes, once when something changes, and renews otherwise', async t => {
   const sightings = sightingsOf('quiet');
-  await sightings.look();
+  await sightings.runRound();
   t.deepEqual(calls, []);
   seen = [serving];
-  for (let look = 0; look < 5; look += 1) await sightings.look();
+  for (let round = 0; round < 5; round += 1) await sightings.runRound();
   t.deepEqual(calls, ['note']);
   nowMs += 10_000;
-  for (let look = 0; look < 5; look += 1) await sightings.look();
+  for (let round = 0; round < 5; round += 1) await sightings.runRound();
   t.deepEqual(calls, ['note', 'renew']);
   seen = [expired];
-  await sightings.look();
+  await sightings.runRound();
   t.deepEqual(calls, ['note', 'renew', 'note']);
   t.is((await stores.sightings.list()).all.at(0)?.state, 'unreachable');
   seen = [];
-  await sightings.look();
+  await sightings.runRound();
   t.deepEqual((await stores.sightings.list()).all, []);
 });
 
 test('keeps the time of a node’s state when it writes again for another node', async t => {
   const sightings = sightingsOf('since');
   seen = [expired];
-  await sightings.look();
+  await sightings.runRound();
   const sinceOf = async () => {
     const { all } = await stores.sightings.list();
     return all.find(({ replica, nodeId }) => replica === 'since' && nodeId === 'n')!.sinceMs;
@@ -80,7 +80,7 @@ test('keeps the time of a node’s state when it writes again for another node',
   const first = await sinceOf();
   nowMs += 60_000;
   seen = [expired, { ...serving, nodeId: 'other' }];
-  await sightings.look();
+  await sightings.runRound();
   // The row says that it began a minute before it was written; this test took less.
   t.true((await sinceOf()) <= first);
 });
@@ -88,10 +88,10 @@ test('keeps the time of a node’s state when it writes again for another node',
 test('writes rows again that another replica removed, and removes its own at its end', async t => {
   const sightings = sightingsOf('ending');
   seen = [serving];
-  await sightings.look();
+  await sightings.runRound();
   await stores.sightings.remove('ending');
   nowMs += 10_000;
-  await sightings.look();
+  await sightings.runRound();
   t.true((await stores.sightings.list()).replicas.includes('ending'));
   await sightings.stop();
   t.false((await stores.sightings.list()).replicas.includes('ending'));
@@ -102,7 +102,7 @@ test('removes the rows of killed replicas', async t => {
   t.false((await stores.sightings.list()).replicas.includes('killed'));
   const sightings = sightingsOf('living');
   seen = [serving];
-  await sightings.look();
+  await sightings.runRound();
   t.false(await stores.sightings.renew('killed', 60_000));
 });
 
@@ -118,8 +118,8 @@ test('tries again with the next look if the database did not answer', async t =>
     },
     onFailed: () => undefined,
   });
-  await t.throwsAsync(sightings.look(), { message: 'gone' });
+  await t.throwsAsync(sightings.runRound(), { message: 'gone' });
   failing = false;
-  await sightings.look();
+  await sightings.runRound();
   t.true((await stores.sightings.list()).replicas.includes('failing'));
 });

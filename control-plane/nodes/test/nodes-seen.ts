@@ -1,4 +1,4 @@
-/** Nodes as a replica sees them, for tests of what it decides by that. */
+/** Nodes as a replica sees them. */
 import {
   SelectableKind,
   type SelectableModel,
@@ -46,7 +46,7 @@ export function snapshotWith(changes: Partial<NodeSnapshot>): NodeSnapshot {
   };
 }
 
-/** Returns a model that a node of 0.3.0 lists beside its plan. */
+/** A model that a node of 0.3.0 lists in addition to its plan. */
 export function saidModel(name: string, changes: Partial<SelectableModel> = {}): SelectableModel {
   const terms = { commercialUse: 'yes', reason: 'MIT', source: 'https://example.com' };
   return {
@@ -63,8 +63,8 @@ export function saidModel(name: string, changes: Partial<SelectableModel> = {}):
   };
 }
 
-/** Returns what a node serves. */
 export const saidPlan = (name: string, changes: Partial<SelectableModel> = {}) =>
   saidModel(name, { kind: SelectableKind.SELECTABLE_KIND_PLAN, default: true, ...changes });
 
-export const modelsSeen = (...said: SelectableModel[]): Selectables => selectablesFromProto(said);
+export const modelsSeen = (...reported: SelectableModel[]): Selectables =>
+  selectablesFromProto(reported);

@@ -1,4 +1,4 @@
-/** One Matte call as a test answers it: well, broken, or not at all. */
+/** A Matte call that a test answers well, badly, or not at all. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
@@ -22,7 +22,7 @@ export function cutOutOf(input: Uint8Array): Buffer {
 
 export type Script = (exchange: Exchange) => Promise<void>;
 
-/** Plays the scripts one after the other, the last one for ever. */
+/** Plays the scripts in order, and then repeats the last one. */
 export function inTurn(...scripts: [Script, ...Script[]]): Script {
   let [current] = scripts;
   const coming = scripts.values();
@@ -32,7 +32,7 @@ export function inTurn(...scripts: [Script, ...Script[]]): Script {
   };
 }
 
-/** Sends the result as a node should, once this has come about. */
+/** Sends the result as a node should, after `opened`. */
 export const cutOutAfter =
   (opened: Promise<unknown>): Script =>
   async exchange => {
@@ -79,9 +79,7 @@ export class Exchange {
     }
   }
 
-  /**
-   * Announces the result as a node that finishes: it repeats the request's format and finishing.
-   */
+  /** Like a node that finishes, repeats the request's format and finishing. */
   announce(result: Uint8Array, changes: Partial<ResultHeader> = {}): void {
     const { outputFormat: format, finishing, hints } = this.header;
     this.write({
@@ -158,7 +156,6 @@ export class Exchange {
     this.answer(await this.receive(), changes, thumbnail);
   }
 
-  /** Answers the matte that the call asks for, too. */
   answerMatte(input: Uint8Array, matte: Buffer): void {
     const result = cutOutOf(input);
     this.announce(result, { matteBytes: matte.length });

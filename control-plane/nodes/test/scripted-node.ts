@@ -1,4 +1,4 @@
-/** A MatteService that does what a test tells it; its result is the input behind a prefix. */
+/** A MatteService that a test controls. Its result is the input after a prefix. */
 import { randomUUID } from 'node:crypto';
 import { connect, createServer, type Socket, type Server as TcpServer } from 'node:net';
 import { Readable } from 'node:stream';
@@ -43,7 +43,7 @@ export interface ScriptedNodeOptions {
   readonly server?: ServerOptions;
 }
 
-/** A call with this input, whose result nobody keeps. */
+/** A call whose result nobody keeps. */
 export function callOf(input: Uint8Array, changes: Partial<MatteCall> = {}): MatteCall {
   return {
     jobId: 'job',
@@ -63,8 +63,8 @@ export function callOf(input: Uint8Array, changes: Partial<MatteCall> = {}): Mat
 }
 
 /**
- * Not while it shuts down: Node 24.21 then leaves the handle half closed, and a process that ends
- * by itself spins for ever (Environment::CleanupHandles).
+ * Not during shutdown: Node 24.21 then leaves the handle half closed, and the ending process spins
+ * forever (Environment::CleanupHandles).
  */
 function reset(socket: Socket): void {
   if (socket.writableEnded) socket.destroy();
@@ -81,9 +81,9 @@ export class ScriptedNode {
   script: Script;
   state: NodeState = NodeState.NODE_STATE_SERVING;
   enginesReady = 1;
-  /** False: reports stop, the streams stay open: a node that hangs. */
+  /** False: reports stop and the streams stay open, like a node that hangs. */
   reporting = true;
-  /** The answers to these heartbeats demand to register again. */
+  /** Heartbeats whose answer demanded another registration. */
   refusedHeartbeats = 0;
   connectionsMade = 0;
   readonly #admitted = new Set<Duplex>();
@@ -126,7 +126,7 @@ export class ScriptedNode {
   }
 
   get connections(): number {
-    // A connection has two ends here, the caller's and the server's.
+    // Each connection has two sockets here.
     return this.#sockets.size / 2;
   }
 
@@ -135,7 +135,7 @@ export class ScriptedNode {
     this.#front?.close();
   }
 
-  /** Registers as a node does and keeps its membership alive until it is down. */
+  /** Registers and keeps the membership alive until `down`. */
   async join(registryPort: number): Promise<void> {
     const registry = new NodeRegistryClient(
       `127.0.0.1:${registryPort}`,
@@ -152,7 +152,7 @@ export class ScriptedNode {
     const { nodeId } = this;
     this.#heartbeats.push(
       setInterval(() => {
-        // The next heartbeat follows one without an answer, as a node's own would.
+        // The next heartbeat follows even if this one gets no answer, as a node's own would.
         registry.heartbeat({ nodeId, bootId: this.bootId }, metadata, (error, answer) => {
           if (!error && answer.command === Command.COMMAND_REGISTER) this.refusedHeartbeats += 1;
         });
@@ -174,7 +174,7 @@ export class ScriptedNode {
         error === null ? resolve(port) : reject(error),
       );
     });
-    // A relay stands in front of it, whose sockets a test can cut as a machine's death would.
+    // A relay whose sockets a test can cut, as if the machine died.
     this.#front = createServer(client => this.#relay(client, inner));
     await new Promise<void>((resolve, reject) => {
       this.#front?.once('error', reject);
@@ -184,7 +184,7 @@ export class ScriptedNode {
     this.#repeat = setInterval(() => this.report(), 1000);
   }
 
-  /** Acts as if its machine were gone: every connection is reset, nothing listens. */
+  /** Resets every connection and stops listening, as if the machine died. */
   async down(): Promise<void> {
     clearInterval(this.#repeat);
     for (const heartbeat of this.#heartbeats.splice(0)) clearInterval(heartbeat);
@@ -210,7 +210,7 @@ export class ScriptedNode {
     this.connectionsMade += 1;
     const server = connect(port, '127.0.0.1');
     for (const socket of [client, server]) {
-      // Or small messages wait 40 ms for an acknowledgement that is delayed.
+      // Otherwise small messages wait 40 ms for a delayed acknowledgement.
       socket.setNoDelay(true);
       this.#sockets.add(socket);
       socket.on('error', () => socket.destroy());
@@ -292,7 +292,7 @@ export class ScriptedNode {
     };
     this.#play(call, admit).then(release, error => {
       release();
-      // A call that was cancelled under its script ends so; a broken script must be seen.
+      // A call cancelled during its script ends like this; a broken script must be seen.
       if (!call.cancelled) call.emit('error', toStatus(error));
     });
   }
