@@ -12,8 +12,8 @@ import { type Member, readMember, requireSupported } from './member.ts';
 import { ServerLiveness, SUSPECT_MS } from './server-liveness.ts';
 
 /**
- * Bound of one statement while the server answers others (server-liveness.ts): several hundred times the
- * slowest. Without it a statement could hold its caller for a quarter of an hour.
+ * Bound of one statement while the server answers others: several hundred times the slowest.
+ * Without it a statement could hold its caller for a quarter of an hour.
  */
 const STATEMENT_MS_MAX = 30_000;
 /** For TCP, TLS and the handshake. */

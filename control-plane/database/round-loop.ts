@@ -59,7 +59,7 @@ interface RoundLoopOptions {
   readonly pollMs: number;
   /**
    * Begins a round. Its owner calls `roundEnded` or `roundFailed`.
-   * @param reread also read changes by other replicas: the first round, a poll, or one after a pause
+   * @param reread also read other replicas' changes: the first round, a poll, or one after a pause
    */
   readonly begin: (reread: boolean) => void;
   readonly clock?: LoopClock;
