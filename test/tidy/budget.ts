@@ -19,7 +19,7 @@ export const BUDGET = {
   'lines of control-plane/core': 18_160,
   'lines of tests': 114_800,
   'lines of bench': 7_700,
-  'words of comments in source': 108_000,
+  'words of comments in source': 105_000,
   'words of comments in tests': 40_000,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs that the queue has': 22,
