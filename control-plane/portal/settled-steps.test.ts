@@ -1,4 +1,3 @@
-/** The portal's steps at a job's end run later if they were left out. */
 import assert from 'node:assert/strict';
 import { createStores } from '@matting/core/stores.ts';
 import {

@@ -1,4 +1,3 @@
-/** An account has its events sent to an address; a receiver on loopback gets its low balances. */
 import assert from 'node:assert/strict';
 import { database, replica, secrets, useDeliveries } from '@matting/core/test/deliveries.ts';
 import { fundedAccount, sha256 } from '@matting/core/test/fixtures.ts';
@@ -94,7 +93,7 @@ test('an address of events › keeps a secret that another owner made while its 
 test('a low balance › is told by a signed message with an id of its own', async t => {
   const scope = await scopeOf(12);
   const manage = manageAlerts();
-  // The service makes the secret, so the test opens the receiver with it afterwards.
+  // The service makes the secret, so the receiver opens later, with that secret.
   const made = await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: false });
   assert.ok(made.kind === 'set' && made.secret !== undefined);
   t.regex(made.secret, /^whsec_[A-Za-z0-9+/]{43}=$/);

@@ -1,7 +1,4 @@
-/**
- * Under two replicas each threshold gives one notice, accounts take turns, and mails a day are
- * bounded.
- */
+/** Two replicas on each database. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { CallbackSecrets, notificationBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
@@ -46,7 +43,7 @@ const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
 
 onStoresInCi(test, 'low balances under two replicas', (test, { databases, database, stores }) => {
   let watches: BalanceWatch[];
-  /** An account may send this many mails a day. */
+  /** Mails of an account a day. */
   let mailsMax = 100;
 
   test.before(async () => {
@@ -208,7 +205,8 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     await failOne(accountId);
     await look();
     t.deepEqual((await told(accountId)).thresholds, [10]);
-    // An hour after the notice the owners get it again, once the balance was above the threshold.
+    // An hour after a notice the owners get it again, if the balance was above the threshold
+    // meanwhile.
     const alert = database.kysely.updateTable('balance_alerts').where('account_id', '=', accountId);
     await alert.set({ told_at: Date.now() - 3_600_000 - 60_000 }).execute();
     await look();
@@ -240,7 +238,7 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     const next = new SecretBox(Buffer.alloc(32, 2));
     const both = new CallbackSecrets(next, [new SecretBox(Buffer.alloc(32, 1))]);
     const watch = watchOf(stores, both);
-    // A look also seals addresses of other tests anew, up to its bound.
+    // A round also encrypts addresses of other tests, up to its bound.
     for (let looks = 0; looks < 3; looks += 1) await watch.look();
     const webhook = await stores.alertSettings.webhook(accountId);
     assert.ok(webhook);
@@ -338,7 +336,7 @@ onStoresInCi(test, 'turns of mails', (test, { database }) => {
 onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) => {
   const replicas = [stores, replica()];
 
-  /** Queues a mail with an invitation; without a bound the operator sends it. */
+  /** @param messagesMax absent: the operator sends it */
   function invite(accountId: string, recipient: string, messagesMax?: number, by = stores) {
     const id = randomUUID();
     const letter = { id, accountId, recipient, subject: 'x', body: 'y' };
@@ -407,7 +405,7 @@ onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) =>
       );
       return taken.map(withheld => withheld?.reason);
     };
-    // Other accounts use up what one address gets of strangers.
+    // Other accounts use up what one address gets from strangers.
     for (let sent = 0; sent < RECIPIENT_MAILS_MAX; sent += 10) await take('invitation', 10);
     t.deepEqual(await take('invitation', 1), ['recipient']);
     t.deepEqual(await take('notice', 12), [...Array(10).fill(undefined), 'recipient', 'recipient']);

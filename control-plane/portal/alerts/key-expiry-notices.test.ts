@@ -1,4 +1,3 @@
-/** Notices before API keys expire, under two replicas: who gets them, how often, in which words. */
 import assert from 'node:assert/strict';
 import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
 import { fundedAccount, OPERATOR } from '@matting/core/test/fixtures.ts';

@@ -1,4 +1,3 @@
-/** The pages about the interface: every call, the guide, the error codes, and where they begin. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -107,14 +106,14 @@ test('pages behind a base URL with a path lead to addresses that the proxy in fr
   t.true(links.length > 0 && links.every(link => link.startsWith(`${prefix}/`)), links.join());
 });
 
-/** Visible text of a line of Markdown. */
+/** The visible text of a line of Markdown. */
 function textOf(line: string): string[] {
   if (/^\|[ :|-]+$/.test(line)) return [];
   const cells = line.startsWith('|') ? line.slice(1, -1).split(/ \|(?= )/) : [line];
   return cells.map(cell => squeezed(cell.replace(/^(?:#+|-|\d+\.) /, '')));
 }
 
-/** Without what Markdown marks, and without blanks, which a page may have elsewhere. */
+/** Without Markdown's marks, and without blanks, which a page may place differently. */
 function squeezed(text: string): string {
   return text.replaceAll(/[\s`*]/g, '');
 }
@@ -198,7 +197,7 @@ test('Markdown of another make is text', t => {
 
 const get = (url: string, accept = 'text/html') => app.app.inject({ url, headers: { accept } });
 
-/** @returns every page that the navigation leads to, by its path */
+/** @returns every page of the navigation, by its path */
 async function allPages(): Promise<ReadonlyMap<string, string>> {
   const listed = [...page.matchAll(/<li><a href="(\/docs[^"#]*)"/g)].map(([, path = '']) => path);
   const found = new Map<string, string>();

@@ -1,4 +1,4 @@
-/** The tests run the samples of pages as their reader does: beside a photo.jpg. */
+/** Runs the samples of pages as a reader does: next to a photo.jpg. */
 import { execFile } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -47,7 +47,7 @@ const spent = async () => 1000 - (await app.get('/v1/account')).json().credits.a
 interface Ran {
   readonly code: number;
   readonly said: string;
-  /** Files beside the photo, with their contents. */
+  /** Files next to the photo, with their contents. */
   readonly files: Readonly<Record<string, string>>;
 }
 
@@ -111,7 +111,7 @@ test('curl › writes the picture, and one picture is paid once', async t => {
 
 interface Language {
   readonly name: string;
-  /** Exits with 0 where its programs can run here. */
+  /** Exits with 0 if its programs can run here. */
   readonly probe: readonly [program: string, ...args: string[]];
   readonly file: string;
   readonly start: readonly [program: string, ...args: string[]];
@@ -152,7 +152,7 @@ async function installedLanguages(): Promise<readonly Language[]> {
   return found;
 }
 
-/** Runs the sample of a language, from a file in another directory than the photo's. */
+/** The program is in another directory than the photo. */
 function runSample({ name, file, start }: Language, call: SampledCall): Promise<Ran> {
   const text = codeSamples(call).find(sample => sample.name === name)?.text ?? '';
   const script = path.join(scripts, file);

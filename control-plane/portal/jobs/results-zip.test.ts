@@ -1,4 +1,3 @@
-/** Many results as one file, read by a real unzip. */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -38,7 +37,7 @@ async function finished(reference: string, bytes: Buffer<ArrayBuffer>, token = a
   return { id, ...(await app.succeedJob(id, bytes)) };
 }
 
-/** Writes what unzip makes of it. @returns each file's bytes by its name */
+/** By a real unzip. @returns each file's bytes by its name */
 async function unzipped(t: ExecutionContext, query = '') {
   const { statusCode, rawPayload, headers } = await owner.get(`${ZIP}${query}`);
   t.is(statusCode, 200);
@@ -138,7 +137,7 @@ const QUESTION: AccountJobQuestion = {
   after: undefined,
 };
 
-/** A list without an end, of jobs whose results have so many bytes; null: they expired. */
+/** An endless list of jobs with results of so many bytes. Null: they expired. */
 function endless(bytes: number | null) {
   let pages = 0;
   const result = { bytes, format: 'png' };

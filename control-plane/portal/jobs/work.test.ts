@@ -1,4 +1,3 @@
-/** People see their jobs, keys and usage, and each role may change some of it. */
 import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -95,7 +94,7 @@ const UNSURE = {
   resultBox: { left: 0, top: 0, width: 2, height: 1 },
 };
 
-/** A result that says that its subject is unclear. */
+/** The result warns that its subject is unclear. */
 async function warnedJob(more: Record<string, unknown> = {}, token = app.token): Promise<string> {
   const id = await submitted(more, token);
   app.sight = { inputWidth: 2, inputHeight: 1, subject: UNSURE };

@@ -1,4 +1,3 @@
-/** Mails wait, are tried again or given up, and hold up only some others. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
@@ -148,7 +147,7 @@ test('go past an account with a hundred mails at a slow server, and leave it hal
   });
   await until(() => answers.length === MAILS_UNDER_WAY_MAX / 2);
   await put(['invited@c.test']);
-  // The mail waits for no answer of the server, since a slot is free.
+  // The mail need not wait for the server, since a slot is free.
   await until(() => begun.includes('invited@c.test'));
   t.is(begun.length, MAILS_UNDER_WAY_MAX / 2 + 1);
   const stopped = slow.stop();

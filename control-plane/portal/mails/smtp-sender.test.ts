@@ -1,4 +1,3 @@
-/** The tests send mails through a small server of their own. */
 import { MailServer } from '@matting/test-support/mail-server.ts';
 import ava from 'ava';
 import { SmtpSender } from './send-mails.ts';

@@ -1,4 +1,3 @@
-/** The operator's pages: their sign-in, their forms, and what these change. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { claimed, fundedAccount, newJob, submitted } from '@matting/core/test/fixtures.ts';
@@ -340,7 +339,7 @@ test('a session of the operator › ends after its hours, with another key, and 
   for (let at = 0; at < token.length; at += 1) {
     const other = token[at] === 'A' ? 'B' : 'A';
     const forged = token.slice(0, at) + other + token.slice(at + 1);
-    // The last character of Base64 has bits that say nothing; they are compared as text.
+    // Some bits of the last character of Base64 are unused, so tokens are compared as text.
     t.true(!(await sessions.isValid(forged, 1000)), `character ${at}`);
   }
   for (const nonsense of [undefined, '', '..', '9.a.b', `${token}.`, ` ${token}`]) {

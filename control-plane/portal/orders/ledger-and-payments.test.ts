@@ -1,4 +1,3 @@
-/** The ledger as CSV, and notifications of payments: each at its bounds. */
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
 import { csvLine } from '../page/csv.ts';
@@ -63,7 +62,7 @@ test('an export of the ledger › is one of an account and a few of all, until i
   t.is(codeOf(one), 'RATE_LIMITED');
   const begun = others.slice(1).map(account => history.export(account, ALL));
   t.is(codeOf(others[0] ?? ''), 'SERVICE_UNAVAILABLE');
-  // One reader leaves before the first line, another after it, the last reads all.
+  // One reader leaves before the first line, another after it. The last reads all.
   left.end();
   left.end();
   const [second, third, fourth] = begun;
@@ -88,13 +87,13 @@ test('exports whose readers are late › give their places to those of other acc
   const begun = [];
   for (let count = 0; count < EXPORTS_AT_ONCE_MAX; count += 1) {
     begun.push(await begin());
-    // Each export has given its first line, and its reader takes no other.
+    // Each export has given its first line, and its reader has stopped.
     await begun.at(-1)?.lines.next();
     nowMs += 1;
   }
   nowMs = EXPORT_READER_MS_MAX - 1;
   await t.throwsAsync(begin(), { code: 'SERVICE_UNAVAILABLE' });
-  // The first reader continues in time, so the second is the latest.
+  // The first reader continues in time, so the second is the slowest.
   await begun[0]?.lines.next();
   nowMs = EXPORT_READER_MS_MAX + 1;
   const newcomer = await begin();
@@ -103,7 +102,7 @@ test('exports whose readers are late › give their places to those of other acc
   for (const { lines } of [...begun.filter(one => one !== left), newcomer]) {
     for await (const line of lines) t.truthy(line);
   }
-  // An export that was broken off holds no slot, and its `end` frees no slot of the next one.
+  // A stopped export holds no slot, and its `end` frees no slot of the next one.
   history.export(left?.account ?? '', ALL);
   left?.end();
   t.throws(() => history.export(left?.account ?? '', ALL), { code: 'RATE_LIMITED' });
@@ -120,7 +119,7 @@ test('a line of CSV › quotes text, keeps numbers, and begins no cell like a fo
 
 const BODY = Buffer.alloc(0);
 
-/** Every message holds this notice, and its signature is right. */
+/** Every message is this notice with a valid signature. */
 function receiver(notice: PaymentNotice, more: Partial<ReceivePaymentOptions> = {}) {
   const provider = { name: 'provider', read: () => notice };
   return new ReceivePayment({ provider, orders: stores.orders, ...more });

@@ -1,4 +1,3 @@
-/** Refunds are exact to the credit, sums of money are read as typed, and the ledger balances. */
 import assert from 'node:assert/strict';
 import {
   CREDITS_AMOUNT_MAX,
@@ -29,7 +28,7 @@ import {
 
 const ORDER = '00000000-0000-4000-8000-000000000001';
 
-/** Draws prices and credits of any relation, with parts of the price that refunds take in turn. */
+/** Any prices and credits, with successive refunds of parts of the price. */
 const refunds = fc
   .record({
     credits: fc.integer({ min: 1, max: 1_000_000_000 }),

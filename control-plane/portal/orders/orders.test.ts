@@ -1,4 +1,3 @@
-/** Orders on both databases grant and take back what they should, and never more. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -130,8 +129,8 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
   test('are bounded in number, pending and a day, however many come at once', async t => {
     const account = await fundedAccount(stores, 0);
     for (let index = 1; index < ORDERS_PENDING_MAX; index += 1) await placed(stores, account);
-    // One more has room. The first gives a second half a second to come as far: it must not, but
-    // where nodes certify. There it is counted again.
+    // Only one more fits. The first waits half a second for a second one to get as far, which only
+    // a cluster that certifies allows. There it is counted again.
     const mayMeet = database.engine.conflicts === 'certification';
     let authorized = 0;
     const second = new AbortController();
@@ -153,7 +152,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     const kinds = (await Promise.all(tries)).map(({ kind }) => kind);
     t.is(kinds.filter(kind => kind === 'placed').length, 1);
     t.is(kinds.filter(kind => kind === 'too-many-pending').length, 4);
-    // An expired order is not pending, and no longer counts once a day has passed.
+    // An expired order is not pending, and stops counting after a day.
     for (const { id } of await stores.orders.list({ accountId: account, limit: 50 })) {
       await aged(database, id, 8);
     }
@@ -341,7 +340,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     const order = await placed(stores, account, { id });
     t.is(order.reference, orderReferenceOf(id, 2));
     t.is((await stores.orders.find(orderReferenceOf(id, 1)))?.id, taken.id);
-    // Orders that are older than references have none, however many there are.
+    // Orders that are older than references have none.
     const none = database.kysely.updateTable('orders').set({ reference: null });
     await none.where('account_id', '=', account).execute();
     t.is((await stores.orders.find(id))?.reference, null);
@@ -365,7 +364,7 @@ onStoresInCi(test, "an account's ledger", (test, { database, stores }) => {
     await fundedAccount(stores, 10);
     for (const reference of ['a', 'b', 'c']) await stores.ledger.grant(account, 1, reference);
     await stores.ledger.revoke(account, 2, 'd');
-    // All but the first happen at one instant, so the page must continue among them.
+    // All but the first have one instant, so the page must continue among them.
     await database.kysely
       .updateTable('ledger_entries')
       .set({ created_at: 1000 })
@@ -400,9 +399,9 @@ type Report = 'pay' | 'cancel' | 'a' | 'b';
 interface Case {
   readonly credits: number;
   readonly price: number;
-  /** Amounts of the refunds a and b are together at most the price. */
+  /** The refunds a and b are together at most the price. */
   readonly refunds: Readonly<Record<'a' | 'b', number>>;
-  /** Notifications of inner lists come at the same time, and the lists one after the other. */
+  /** Reports of an inner list come at once, the lists one after the other. */
   readonly steps: readonly (readonly Report[])[];
 }
 

@@ -1,4 +1,3 @@
-/** Credits and orders: their pages, and notifications of payments. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -81,7 +80,7 @@ test('the page of credits › has one line an image, and what was held on demand
   t.deepEqual(await lines('?kind=charge'), [`${image(done, 'Image')} −1`]);
 });
 
-/** Lists the title, credits and balance of each line. */
+/** The title, credits and balance of each line. */
 function linesOf(page: string): string[] {
   const body = /<tbody>(.*?)<\/tbody>/s.exec(page)?.[1] ?? '';
   return [...body.matchAll(/<tr>(.*?)<\/tr>/gs)].map(([, row = '']) =>

@@ -1,4 +1,3 @@
-/** Pages show the operator's name, colour and logo readably, and settings refuse wrong values. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -86,7 +85,7 @@ test('the brand › has a colour that can be read on every ground of both themes
   }
 });
 
-/** Computes the contrast by the definition of WCAG. */
+/** By WCAG's definition. */
 function contrast(one: string, other: string): number {
   const lights = [one, other].map(hex => {
     const [r = 0, g = 0, b = 0] = [1, 3, 5]

@@ -1,4 +1,3 @@
-/** Pages of the account area meet hostile text, and have headers, languages and a door. */
 import assert from 'node:assert/strict';
 import cookie from '@fastify/cookie';
 import { createErrorHandler } from '@matting/http/error-handler.ts';
@@ -35,9 +34,7 @@ import { dataTable, definitionList, emptyState, figures, shortId } from './table
 
 const test = ava.serial;
 
-/**
- * The text breaks out of text, of attributes in either quotes, a textarea, a title and a comment.
- */
+/** Breaks out of text, attributes in either quotes, a textarea, a title and a comment. */
 const HOSTILE = `"'></textarea></title><!--<script>x</script><img src=x onerror=alert(1)>&lt;\u0000`;
 const words = wordsIn('en').common;
 const field = { name: 'n', label: HOSTILE, hint: HOSTILE, error: HOSTILE, note: HOSTILE };
@@ -247,7 +244,7 @@ test('pages › an error is a page in words for a browser, and the problem as ev
     t.regex(String(headers['content-type']), /^text\/html/);
     t.is(headers['www-authenticate'], undefined);
     t.is('retry-after' in headers, status === 429 || status === 503);
-    // A person does not need what a program reads.
+    // Problem details are for programs.
     t.false(body.includes('detail'));
     t.regex(body, /<h1>.+<\/h1>/);
   }

@@ -1,4 +1,3 @@
-/** An account gets messages, and has bounds on what it may do and ask for. */
 import assert from 'node:assert/strict';
 import { CAP_PERIODS } from '@matting/accounts/keys/key-policy.ts';
 import {
@@ -130,7 +129,7 @@ test('the count of a cap › is never over the cap, and a credit goes back to it
     let now = startMs;
     let cap: KeyCap = { credits: 3, period: 'day' };
     let count: Parameters<typeof capCountAt>[1] = { windowStartMs: null, used: 0 };
-    /** Holds the counts of the jobs that are open, and how many each count has. */
+    /** The windows of the open jobs, and the number of each. */
     const open: number[] = [];
     for (const { kind, waitMs, credits, period } of steps) {
       now += waitMs;

@@ -1,4 +1,3 @@
-/** The audit log as people read it. */
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { placed } from '../test/orders.ts';

@@ -1,4 +1,4 @@
-/** A change is refused if its person lost the right between the door and the transaction. */
+/** A person loses the right between the route's check and the transaction. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type ActingPerson, requireAuthority } from '@matting/accounts/audit-log.ts';
@@ -279,7 +279,7 @@ onStores(test, 'the authority of people', (test, { dialect, database, stores, re
     const change = (by: Stores, actor: ActingPerson, index: number) =>
       by.alertSettings.setThresholds(accountId, [100 + index], byAudit(actor));
     const { key } = await stores.apiKeys.create(accountId, 'a key');
-    // The log has one entry of their own already: that they joined.
+    // The log already has one entry of theirs: that they joined.
     for (let index = 1; index < 60; index += 1) {
       await change(index % 2 === 0 ? stores : others, first, index);
     }

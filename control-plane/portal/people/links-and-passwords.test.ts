@@ -1,7 +1,4 @@
-/**
- * People at two replicas come in by links, passwords change meanwhile, and the throttle of sign-in
- * holds.
- */
+/** Two replicas, at which people enter by links while passwords change. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
@@ -118,7 +115,7 @@ onStoresInCi(test, 'a link', (test, { database, stores, replica }) => {
       t.is(person?.passwordHash, passwordHash);
       t.truthy(person?.isProven);
       t.truthy(await stores.sessions.find(used.session.idHash));
-      // A person who verified the former password can no longer begin a session by it.
+      // The former password no longer begins a session.
       const by = { passwordHash: 'of before', endedIdHash: null };
       t.deepEqual(await stores.sessions.begin(userId, newSession(), by), {
         kind: 'refused',
@@ -164,7 +161,7 @@ onStoresInCi(test, 'a link', (test, { database, stores, replica }) => {
     const wrong = { verifiedHash: 'another' };
     t.deepEqual((await use(other, mail, SEEN, wrong)).outcome, { kind: 'refused' });
     t.deepEqual(await accountsOf(userId), [account]);
-    // In the account that the link was made in, their password lets them in.
+    // In the account that made the link, their password lets them in.
     t.is((await use(account, mail, SEEN, by)).outcome.kind, 'signed-in');
     t.false((await personBy(mail))?.isProven);
   });
@@ -219,7 +216,7 @@ onStoresInCi(test, 'a link', (test, { database, stores, replica }) => {
     t.is(outcomes[1].kind, 'signed-in');
     const person = await personBy(mail);
     assert.ok(person?.isProven);
-    // Whichever came first, no password of the link that another person saw is left.
+    // Whichever came first, no password remains from the link that another person saw.
     t.is(person.passwordHash, null);
     if (outcomes[0].kind === 'signed-in') {
       t.is(await stores.sessions.find(uses[0].session.idHash), undefined);
@@ -380,7 +377,7 @@ onStoresInCi(test, 'a password that changes', (test, { stores, replica }) => {
         stores.people.setPassword(set('new', 'old'), by()),
         others.people.setPassword(theirs, by()),
       ]);
-      // One of them has set the password, and the other's session has ended with it.
+      // One of them set the password, which ended the other's session.
       t.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
       const person = await stores.people.find(userId);
       t.is(person?.passwordHash, outcomes[0] === 'set' ? 'new' : 'of the thief');

@@ -1,4 +1,3 @@
-/** The people of an account: how they come in, what they may, whom they invite. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
@@ -16,7 +15,7 @@ import {
 
 const test = ava.serial;
 
-/** The test reads no mail server; mails to it wait in the outbox. */
+/** No mail server: mails wait in the outbox. */
 const SMTP = { smtpUrl: 'smtps://mail.example', from: 'matting@example.org' };
 
 let owner: SignedInBrowser;

@@ -1,4 +1,3 @@
-/** The playground's allowance holds over replicas, and stands in for money for its jobs. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import {
@@ -118,7 +117,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
     await shift(-DAY_MS);
     t.is(await used(account), 0);
     t.is(await stores.playground.take(account, 1), today);
-    // A picture of yesterday that is given back does not change today's count.
+    // A returned picture of yesterday does not change today's count.
     await addTo(database.kysely, 'jobs', { id: claim.jobId }, { playground_day: -DAY_MS });
     await stores.queue.fail(claim, SERVICE_FAULT);
     await stores.playground.giveBack(account, today - DAY_MS);

@@ -1,4 +1,4 @@
-/** The playground's pages: a picture in, its result out, as a browser without scripts asks. */
+/** Requests of a browser without scripts. */
 
 import assert from 'node:assert/strict';
 import { OfferedModels } from '@matting/core/test/internals.ts';
@@ -54,7 +54,7 @@ function send(
   });
 }
 
-/** Answers the id in the page that an accepted form leads to. */
+/** @returns the id in the page that an accepted form leads to */
 async function sent(parts: readonly Part[], by = owner): Promise<string> {
   const answer = await send(parts, by);
   assert.equal(answer.statusCode, 303, answer.body);
@@ -398,7 +398,7 @@ test('the playground › can be off', async t => {
   t.regex((await (await signIn(off)).get(PAGE)).body, /The playground is off/);
 });
 
-/** More than all pictures that the playgrounds take at once. */
+/** More pictures than all playgrounds may submit at once. */
 const HELD = 20;
 
 const formOfPerson = async (person: Member) => ({

@@ -1,4 +1,3 @@
-/** A window bounds the attempts in it. */
 import test from 'ava';
 import { AttemptWindows } from './attempt-windows.ts';
 

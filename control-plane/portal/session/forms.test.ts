@@ -1,4 +1,3 @@
-/** The fields of a form of the account area are bounded. */
 import { FIELDS_MAX } from '@matting/http/body-fields.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';

@@ -1,4 +1,4 @@
-/** Forms of the account area and the operator's sign-in stop after their headers. */
+/** Forms that stop after their headers. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http from 'node:http';
@@ -34,12 +34,12 @@ function connect(): net.Socket {
 }
 
 const CONNECTIONS_MAX = 64;
-/** The test opens more connections than the operator's port takes. */
+/** More than the operator's port accepts. */
 const OPERATOR_CONNECTIONS = 200;
 const FLOOD_MS = 300;
-/** Each kind of call runs twice, also if the machine is slow. */
+/** Each kind of call runs at least twice, even on a slow machine. */
 const CALLS_MIN = 6;
-/** Ends a test that would wait for ever; an answer takes milliseconds. */
+/** An answer takes milliseconds. */
 const ANSWER_MS_MAX = 20_000;
 const POLLS_MAX = 2000;
 /** The flood fills up twenty times in these polls. */
@@ -62,7 +62,7 @@ function formHead(path: string, bytes = 8000, secret = createSecret()): string[]
   ];
 }
 
-/** Uses a connection of its own. Rejects if it is closed without an answer. */
+/** On a connection of its own. Rejects if it is closed without an answer. */
 function statusFrom(port: number, options: http.RequestOptions, body?: string): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   const signal = AbortSignal.timeout(ANSWER_MS_MAX);
@@ -76,18 +76,18 @@ function statusFrom(port: number, options: http.RequestOptions, body?: string): 
 
 interface HalfSentFormsOptions {
   readonly port: number;
-  /** Request lines and headers, without the empty line; one after the other. */
+  /** Request lines and headers, without the empty line. */
   readonly heads: readonly (readonly string[])[];
-  /** Kept open: each that is closed is opened anew. */
+  /** Each closed connection is opened again. */
   readonly connections: number;
 }
 
-/** Opened at once: more would only wait in the system's queue, and be late when one is closed. */
+/** More would only wait in the system's queue. */
 const OPENING_MAX = 64;
-/** Between the end of one and the next: an attacker has a loop to run, too. */
+/** The pause of an attacker between two connections. */
 const AGAIN_MS = 20;
 
-/** An attack: connections whose headers promise a form of which not a byte is ever sent. */
+/** An attack: connections whose headers promise a form that never comes. */
 class HalfSentForms {
   began = 0;
   ended = 0;
@@ -133,7 +133,7 @@ class HalfSentForms {
       this.began += 1;
       socket.write(`${head.join('\r\n')}\r\n\r\n`);
     });
-    // A reset is one way of being ended; what is answered is of no interest.
+    // A reset also ends a connection. The answer does not matter.
     socket.on('error', () => undefined).resume();
     socket.once('close', () => {
       opened();
@@ -166,7 +166,7 @@ async function answersDuring(
   }
 }
 
-/** Reads the status of the answer to these bytes; the connection stays. */
+/** Reads the status of the answer and keeps the connection. */
 async function answerTo(socket: net.Socket, text: string): Promise<number> {
   socket.write(text);
   const [answer] = await once(socket, 'data', { signal: AbortSignal.timeout(ANSWER_MS_MAX) });
@@ -184,7 +184,7 @@ test('half-sent forms on the public port › from one network keep no caller wit
       'Content-Type: application/json',
       'Content-Length: 800',
     ],
-    // The service refuses this at once, and reads the rest away.
+    // The service refuses this at once, and discards the rest.
     ['POST /v1/matting HTTP/1.1', 'Host: x', 'Content-Length: 30000000'],
   ];
   const connections = CONNECTIONS_MAX;
@@ -209,7 +209,7 @@ test('half-sent forms on the public port › from one network keep no caller wit
   const submitted = answers.filter((_, index) => index % 2 === 0);
   const signedIn = answers.filter((_, index) => index % 2 === 1);
   t.deepEqual(new Set(submitted), new Set([202]));
-  // The answers are wrong, and throttled after ten, but they come in any case.
+  // The answers are wrong, or throttled after ten, but they come.
   t.true(signedIn.length > 0 && signedIn.every(status => status === 422 || status === 429));
   t.deepEqual(new Set(ended), new Set(['crowded']));
 });
@@ -236,7 +236,7 @@ test('half-sent forms on the public port › have some seconds in all', async t 
   app.app.server.maxConnections = CONNECTIONS_MAX;
   const timers = sinon.spy(globalThis, 'setTimeout');
   t.teardown(() => timers.restore());
-  /** The rest of a limit is no whole number of milliseconds: a fraction has passed. */
+  /** The rest of the limit, which is fractional since some time has passed. */
   const isRest = (ms = 0) => ms > FORM_MS_MAX / 2 && ms < FORM_MS_MAX && !Number.isInteger(ms);
   for (const path of ['/account/sign-in', '/account/payments/notifications']) {
     timers.resetHistory();

@@ -1,4 +1,4 @@
-/** The code's own bounds give the memory that docs/limits.md adds up. */
+/** The code's bounds give the memory that docs/limits.md adds up. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -19,32 +19,32 @@ const KIB = 1024;
 const MIB = 1024 * KIB;
 const GIB = 1024 * MIB;
 
-/** Node reads so much of a connection at once, and hands it on as one chunk. */
+/** Node reads at most this much of a connection at once, as one chunk. */
 const CHUNK_BYTES = 64 * KIB;
-/** A chunk of Base64 decodes to so many bytes. */
+/** The bytes of a chunk of Base64. */
 const DECODED_BYTES = (CHUNK_BYTES / 4) * 3;
 
 /**
- * Outside V8's heap, as measured with 4000 idle connections (3.7 KB each; 21 KB more are in the
- * heap) and with none.
+ * Outside of V8's heap, as measured with 4000 idle connections (3.7 KB each, and 21 KB in the heap)
+ * and with none.
  */
 const CONNECTION_BYTES = 4 * KIB;
 const PROGRAM_BYTES = 24 * MIB;
 
-/** Each row, in the order of the document, says how many there are, and what each holds. */
+/** Number and size of each row, in the document's order. */
 const HELD: readonly (readonly [number, number])[] = [
   [1, TEXT_BYTES_MAX],
-  // An upload holds the chunk in hand, what it decodes to, and the next one.
+  // An upload holds its current chunk, the decoded bytes, and the next chunk.
   [UPLOADS_MAX, WRITE_BYTES + CHUNK_BYTES + DECODED_BYTES + CHUNK_BYTES],
   [UPLOADS_WAITING_MAX, CHUNK_BYTES],
-  // Strangers and people each have so many.
+  // One set for strangers, one for people.
   [2 * PUBLIC_MAX * BODIES_SHARE, FORM_BYTES_MAX],
   [1, UNREAD_BYTES_MAX],
   [PUBLIC_MAX, CONNECTION_BYTES],
   [1, PROGRAM_BYTES],
 ];
 
-/** V8 lets a heap grow to this size if there is 1 GiB. */
+/** The size to which V8's heap grows with 1 GiB of memory. */
 const HEAP_BYTES_MAX = 560 * MIB;
 
 function textOf(file: string): string {

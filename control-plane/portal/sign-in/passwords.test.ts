@@ -1,14 +1,12 @@
-/** Some passwords may not be set, and hashes take slots. */
-
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { Passwords, passwordFaultOf } from './passwords.ts';
 
 const test = ava.serial;
 
-/** The hash costs next to nothing, since the stored text says how it is checked. */
+/** Costs next to nothing, since the stored text has the parameters of the check. */
 const CHEAP = `$argon2id$v=19$m=8,t=1,p=1$${'A'.repeat(22)}$${'A'.repeat(43)}`;
-/** The network sends more than the slots, and more than half of those who may wait. */
+/** More than the slots, and more than half of the waiting room. */
 const HANDS = 40;
 
 /** Starts hashes of strangers and notes the order in which they end, each with its address. */
@@ -29,7 +27,7 @@ test('slots of hashing › are shared by network: many addresses of one are one'
   await until('one that waits', () => passwords.waiting > 0);
   const own = hashesOf(passwords, ['192.0.2.1'], ended);
   await Promise.all([...others, ...own]);
-  // The network alone has one of two slots, and half of the room to wait.
+  // One network has one of the two slots, and half of the waiting room.
   t.true(ended.filter(one => one.includes('SERVICE_UNAVAILABLE')).length >= HANDS - 33);
   const served = ended.filter(one => !one.includes(' '));
   t.true(served.indexOf('192.0.2.1') <= 2, served.join());
@@ -55,7 +53,7 @@ test('slots of hashing › of who is known are shared by person', async t => {
   };
   const many = Array.from({ length: 8 }, () => run('one'));
   await Promise.all([...many, run('another')]);
-  // One hash was under way, and one more was the first to wait.
+  // One hash was running, and one more was the first to wait.
   t.true(order.indexOf('another') <= 2, order.join());
 });
 

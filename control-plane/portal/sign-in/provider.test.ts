@@ -1,4 +1,4 @@
-/** Sign-in by an identity provider, against a real one. */
+/** Against a real identity provider. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { BASE_URL } from '@matting/core/test/support/test-app.ts';
@@ -121,7 +121,7 @@ test('see the way to it, and come in and back to where they were', async t => {
 test('are looked up by requests that name this service', async t => {
   provider.agents.clear();
   await signInAs(somebody(['shop-owners']).subject);
-  // The browser of this test is the other agent.
+  // The other agent is this test's browser.
   t.deepEqual(provider.agents, new Set(['node', 'matting-service/1 (sign-in)']));
 });
 
@@ -220,7 +220,7 @@ test('may from now on what their groups say, and lose sessions with the group', 
   const { own: second } = await signInAs(subject);
   provider.people.set(subject, { email, groups: ['shop-staff'] });
   const { own: third } = await signInAs(subject);
-  // The first session acted for the account that is lost, and the second may do less.
+  // The first session acted for the lost account, and the second may do less.
   t.is(await statusOf(first, '/account/profile'), 303);
   t.true((await other.listMembers(otherId)).every(({ mail }) => !mail.startsWith(email)));
   for (const own of [second, third]) {

@@ -1,4 +1,3 @@
-/** The throttle of sign-in holds over replicas, and nobody learns who is known. */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
@@ -72,7 +71,7 @@ onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
     t.true((await throttle.take(known)) > 0);
     await throttle.giveBack(known);
     t.is(await throttle.take(known), 0);
-    // A cookie of another person's sign-in makes no browser known.
+    // A cookie of another person makes no browser known.
     const other = { ...OWNER, userId: 'another' };
     const theirs = { ...stranger, browser: BROWSERS.create(other) };
     t.true((await throttle.take(theirs)) > 0);

@@ -1,4 +1,3 @@
-/** Accounts with thresholds, an owner and a webhook, for the tests of alerts. */
 import { randomUUID } from 'node:crypto';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { mailOf } from '@matting/core/test/mails.ts';
@@ -12,7 +11,7 @@ import { newLink, OPERATOR } from './people.ts';
 
 export const BY_SYSTEM = () => ({ auditId: randomUUID(), actor: { kind: 'system' } as const });
 
-/** Invites that address from that account until the bound keeps an invitation back. */
+/** Invites the address until the quota withholds an invitation. */
 export async function inviteAtMost(
   stores: Stores,
   accountId: string,
@@ -27,7 +26,7 @@ export async function inviteAtMost(
   throw new Error('the bound kept no invitation back');
 }
 
-/** Makes today's counts, and what was kept back today, yesterday's. */
+/** Today's counts and withheld notices become yesterday's. */
 export async function nextDay({ kysely }: Database): Promise<void> {
   await addTo(kysely, 'message_counts', {}, { day_at: -DAY_MS });
   await addTo(kysely, 'balance_alerts', {}, { withheld_at: -DAY_MS });
@@ -35,7 +34,6 @@ export async function nextDay({ kysely }: Database): Promise<void> {
 }
 
 export const SEALED = { secret: Uint8Array.of(1, 2, 3), secretKeyId: 'a-key' };
-/** Tests of an account's address have these bounds. */
 export const TEST_BOUNDS = { everyMs: 3_600_000, messagesMax: 100 };
 
 export const HOOK_URL = 'https://hooks.example/account';
@@ -71,10 +69,10 @@ export async function seenOf(stores: Stores, accountId: string): Promise<SeenAle
   return seen.filter(alert => alert.accountId === accountId);
 }
 
-/** Makes a notice for a key of that account that expires in a day. */
+/** A notice for a key of the account that expires in a day. */
 export async function expiryNoticeOf(stores: Stores, accountId: string) {
   const { key } = await stores.apiKeys.create(accountId, 'expiring', { expiresInMs: 86_400_000 });
-  // The look begins just before the key.
+  // Starts just before the key.
   const asked = { after: key.id.slice(0, -1), withinMs: 2 * 86_400_000, limit: 10 };
   const { expiring } = await stores.apiKeys.listExpiring(asked);
   const due = await stores.expiryNotices.due(expiring);

@@ -1,4 +1,4 @@
-/** A package that describes pages of the account area: keys, which an owner revokes, with jobs. */
+/** A package with pages of the account area: keys, which an owner revokes, with jobs. */
 
 import type { Package } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';

@@ -1,5 +1,3 @@
-/** Databases of the core and the portal, and their stores. */
-
 import { storeFixtures } from '@matting/core/test/fixtures.ts';
 import type { Stores as CoreStores } from '@matting/core/test/internals.ts';
 import { portal } from '../portal.ts';

@@ -1,4 +1,4 @@
-/** Beside the accounts of test/support/large-tables.ts: people, orders and days of usage. */
+/** In addition to test/support/large-tables.ts: people, orders and days of usage. */
 import { createHash } from 'node:crypto';
 import type { Database, Schema } from '@matting/database/database.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -6,7 +6,7 @@ import { ACCOUNTS, accountOf, apiKeyOf, fillTable } from '@matting/test-support/
 import type { Insertable } from 'kysely';
 import { orderReferenceOf } from '../orders/order-rules.ts';
 
-/** An account may have a few more, so that one more can join. */
+/** A few fewer than allowed, so that more can join. */
 const PEOPLE = 150;
 const OTHERS = 2000;
 const LINKS = 2000;
@@ -93,7 +93,7 @@ function linkRow(index: number, nowMs: number): Insertable<Schema['one_time_link
 
 const ORDERS = 3000;
 const VALID_MS = 7 * DAY_MS;
-/** Two orders are this far apart. */
+/** Between two orders. */
 const STEP_MS = (365 * DAY_MS) / ORDERS;
 const REFUNDED_OF = 50;
 const REFUND = { amount: 100, credits: 50, revoked: 50 };

@@ -1,4 +1,3 @@
-/** The operator's application with the portal's pages. */
 import { appOn } from '@matting/core/test/operator-port.ts';
 import { operatorPages } from '../operator-pages/operator-pages.ts';
 import type { Brand } from '../page/brand.ts';

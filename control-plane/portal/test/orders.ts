@@ -1,5 +1,3 @@
-/** Makes orders, payments and refunds for the store's tests. */
-
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ServiceActor } from '@matting/accounts/audit-log.ts';
@@ -16,7 +14,7 @@ type NewOrder = Parameters<Stores['orders']['place']>[0];
 export const OPERATOR: ServiceActor = { kind: 'operator' };
 export const PROVIDER: ServiceActor = { kind: 'payment' };
 
-/** The package has 2500 credits for 50 yuan: half a credit a fen. */
+/** 2500 credits for 50 yuan: half a credit a fen. */
 export const PACKAGE = {
   list: 'credit',
   credits: 2500,
@@ -68,7 +66,7 @@ export async function aged({ kysely }: Database, orderId: string, days: number):
   await kysely.updateTable('orders').set(older).where('id', '=', orderId).execute();
 }
 
-/** Resolves once the database's clock has passed the order's last refund. */
+/** Waits until the database's clock has passed the order's last refund. */
 export async function passedRefund(database: Database, orderId: string): Promise<void> {
   for (;;) {
     const row = await database.kysely

@@ -1,4 +1,3 @@
-/** People, links and sessions for the store's tests. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson, ServiceActor } from '@matting/accounts/audit-log.ts';

@@ -1,4 +1,3 @@
-/** The HTTP application with the portal, and what is behind its pages. */
 import assert from 'node:assert/strict';
 import type { Package } from '@matting/core/package.ts';
 import { type TestApp, testApps } from '@matting/core/test/support/test-app.ts';

@@ -1,4 +1,3 @@
-/** Browsers over a test application: one of anybody, and one of somebody who is signed in. */
 import { randomUUID } from 'node:crypto';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { BASE_URL } from '@matting/core/test/support/test-app.ts';
@@ -10,19 +9,17 @@ import type { Stores } from './fixtures.ts';
 import { newLink } from './people.ts';
 import type { PortalApp } from './portal-app.ts';
 
-/** Reads pages from an address of its own. */
+/** Each has an address of its own. */
 export class Browser extends Person {
   constructor({ app }: Pick<PortalApp, 'app'>, address = '192.0.2.1') {
     super(app, BASE_URL, { address, headers: { accept: 'text/html' } });
   }
 }
 
-/** Has the token of its forms, so that a test need not read a page for it. */
+/** Has the token, so that a test need not read a page for it. */
 export type SignedInBrowser = Member & { readonly csrf: string };
 
-/**
- * Signs in a new person of the account. @param options.accountId else the test application's own
- */
+/** A new person. @param options.accountId absent: the test application's */
 export async function signIn(
   test: Pick<PortalApp, 'app' | 'accountId'> & { readonly stores: Pick<Stores, 'links'> },
   options: { readonly role?: Role; readonly accountId?: string; readonly mail?: string } = {},

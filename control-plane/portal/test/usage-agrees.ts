@@ -1,10 +1,10 @@
-/** Compares the figures of usage with the ledger, from the rows themselves. */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { dayOf } from '../usage/usage-store.ts';
 
 /**
- * Checks usage against the ledger's settlements and charges, of all accounts unless one is given.
+ * Compares the rows of usage with the ledger's settlements and charges. @param accountId absent:
+ * all
  */
 export async function assertUsageAgrees(database: Database, accountId?: string): Promise<void> {
   const days = await database.kysely

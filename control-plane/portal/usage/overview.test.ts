@@ -1,4 +1,3 @@
-/** The first page says what to do next until an account pays, and has no empty part afterwards. */
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import ava from 'ava';

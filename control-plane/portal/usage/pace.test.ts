@@ -1,4 +1,3 @@
-/** A pace needs enough days, and its words concern the right days. */
 import { DAY_MS } from '@matting/program/durations.ts';
 import test from 'ava';
 import { formatsIn, type Language, wordsIn } from '../words/words.ts';

@@ -1,6 +1,3 @@
-/**
- * A chart of usage shows every day up to the last, weeks of long times, and small series as one.
- */
 import test from 'ava';
 import type { Visit } from '../session/visit.ts';
 import { renderPart } from '../test/render-part.ts';
@@ -17,7 +14,7 @@ interface Used {
   readonly images: number;
 }
 
-/** Answers the cells of the chart's table as a list for each row; the head is the first. */
+/** The rows of the chart's table. The first is the head. */
 function tableOf(days: number, parts: readonly Used[], series?: readonly string[]) {
   const range = { from: isoOfDay(LAST - days + 1), to: isoOfDay(LAST) };
   const svg = renderPart(usageChart(VISIT, { ...range, parts, ...(series && { series }) }));
@@ -47,7 +44,7 @@ test('a chart of usage › draws more days than can be told apart as weeks that 
   t.is(rows.length, 1 + 13);
   t.regex(rows.at(-1)?.join(' ') ?? '', /^28 Sept\s–\s4 Oct 2024 8$/);
   t.deepEqual(rows.at(-2)?.[1], '8');
-  // The row holds what is left of the first week.
+  // What is left of the first week.
   t.regex(rows[1]?.join(' ') ?? '', /^7\s?–\s?12 Jul 2024 90$/);
 });
 

@@ -1,4 +1,4 @@
-/** GET /v1/account/usage: what it counts, which questions it takes, and of whom; the last is that of packages, too. */
+/** GET /v1/account/usage. The last test is that of packages, too. */
 import { imageBody } from '@matting/core/test/support/test-app.ts';
 import ava from 'ava';
 import { useTestApp } from '../test/portal-app.ts';

@@ -1,4 +1,3 @@
-/** Jobs are counted as they end, beside the ledger, and the counts are removed in time. */
 import assert from 'node:assert/strict';
 import { correctionOf, firstOf, succeedCorrection } from '@matting/core/test/families.ts';
 import {

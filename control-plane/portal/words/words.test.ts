@@ -1,4 +1,3 @@
-/** The words of both languages: the same in both, without markup, each used; and their formats. */
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -12,7 +11,7 @@ const [english, chinese] = LANGUAGES.map(
     JSON.parse(readFileSync(path.join(import.meta.dirname, `${language}.json`), 'utf8')) as unknown,
 );
 
-/** Lists every text with its path: `keys.said.revoked`. */
+/** Every text with its path: `keys.said.revoked`. */
 function textsOf(words: unknown, at = ''): [place: string, text: string][] {
   if (typeof words === 'string') return [[at, words]];
   assert.ok(typeof words === 'object' && words !== null && !Array.isArray(words), at);
@@ -51,12 +50,10 @@ const SOURCES = globSync('**/*.ts', {
   return source.replaceAll(/^\s*(?:\/\/|\*|\/\*\*).*$/gm, '');
 });
 
-/** Components and the operator's pages call a section that they get so. */
+/** The names under which components and the operator's pages get a section. */
 const HANDED: Readonly<Record<string, string>> = { common: 'words', operator: 'own' };
 
-/**
- * Names by which a source has the words `section`, such as `said` in `const said = words.section`.
- */
+/** The names of `section` in a source, such as `said` in `const said = words.section`. */
 function namesOf(section: string, source: string): string[] {
   const assigned = source.matchAll(new RegExp(`(\\w+) = [^;=]*\\b${section};`, 'g'));
   const renamed = source.matchAll(new RegExp(`[{,]\\s*${section}: (\\w+)\\b`, 'g'));
@@ -76,9 +73,7 @@ function isRead(section: string, word: string, source: string): boolean {
   );
 }
 
-/**
- * Whether a source takes all words of a section of another: it hands them on, or chooses by a code.
- */
+/** Whether a source passes a whole section on, or chooses in it by a code. */
 function isTaken(section: string, source: string): boolean {
   const name = section.replaceAll('.', '\\.');
   const handed = new RegExp(`\\.${name}\\b(?!\\??\\.|\\w|\\()`);
@@ -99,7 +94,7 @@ function unusedIn(words: object, at: readonly string[] = []): string[] {
   });
 }
 
-/** Whether sources choose by a code in a section of a page, whose name they all have. */
+/** Whether sources choose by a code in a section that every page has. */
 function isChosen(section: string, source: string): boolean {
   return BY_CODE.includes(section) && source.includes(`${section}[`);
 }

@@ -1,18 +1,21 @@
-/** The routes of the account area and who may ask each. A route added here meets every attack. */
+/**
+ * The routes of the account area and the roles that may use each. A route in this list meets every
+ * attack.
+ */
 import type { Role } from '../../session/roles.ts';
 import type { ThingName } from './things.ts';
 
 /**
- * The roles stand here as words. A table that is computed from the permissions of the routes, or of
- * roles.ts, would call a route right that is open to everybody.
+ * Written out, since a table computed from the routes or from roles.ts would approve a route that
+ * is open to everybody.
  */
 const OWNERS: readonly Role[] = ['owner'];
 const WORKERS: readonly Role[] = ['owner', 'member'];
 const EVERYONE: readonly Role[] = ['owner', 'member', 'viewer'];
 
-/** A route gets enough of a form that it is not refused for its fields alone. */
+/** The form has enough fields that the route does not refuse it for these alone. */
 export interface AppRoute {
-  /** Roles that may use it in their own account. Every other role gets 403. */
+  /** Every other role gets 403 in its own account. */
   readonly roles: readonly Role[];
   readonly params?: Readonly<Record<string, ThingName>>;
   readonly fields?: Readonly<Record<string, string>>;

@@ -1,4 +1,4 @@
-/** Pages as a browser reads them: what would run, where forms and links lead, what text is shown. */
+/** A page as a browser reads it: scripts, targets of forms and links, visible text. */
 import { type DefaultTreeAdapterMap, parse } from 'parse5';
 
 type Node = DefaultTreeAdapterMap['node'];
@@ -24,7 +24,7 @@ export class ReadPage {
     return this.#elements.filter(({ tagName }) => tagName === name);
   }
 
-  /** Whether the words show as text, or as the value of an attribute that browsers show. */
+  /** In text, or in a visible attribute. */
   shows(words: string): boolean {
     const values = this.#elements.flatMap(element =>
       ['title', 'value', 'aria-label', 'placeholder'].map(name => attributeOf(element, name) ?? ''),
@@ -44,7 +44,7 @@ export class ReadPage {
     }));
   }
 
-  /** Forms of this page have this token; undefined: it has none. */
+  /** Undefined: the page has no form with a token. */
   get csrf(): string | undefined {
     return this.forms.map(({ fields }) => fields.get('csrf')).find(token => token !== undefined);
   }
@@ -69,7 +69,7 @@ function dangersOf(element: Element): string[] {
   return found;
 }
 
-/** Allows links below this host, pictures in the page itself, and documents that pages name. */
+/** Allows this host, pictures in the page itself, and documents that pages name. */
 function isOwnAddress(value: string): boolean {
   return /^\/(?![/\\])|^#|^\?|^$|^data:image\/(?:png|svg\+xml|jpeg)[;,]|^mailto:/.test(value);
 }

@@ -1,4 +1,4 @@
-/** Somebody at the account area, with a browser's cookie jar and without a browser. */
+/** A person with a browser's cookies. */
 import assert from 'node:assert/strict';
 import { type HeldForm, hold, listening } from '@matting/http/test/held-form.ts';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
@@ -13,7 +13,7 @@ export interface Sent {
   readonly address?: string;
 }
 
-/** Makes a form, with a picture if it is given, as a browser sends it; its fields come first. */
+/** A form as a browser sends it, its fields first, then the picture. */
 export function multipartOf(fields: Readonly<Record<string, string>>, picture?: Buffer) {
   const part = (head: string) => `--a-boundary\r\ncontent-disposition: form-data; ${head}\r\n`;
   const texts = Object.entries(fields).map(
@@ -31,7 +31,7 @@ export function multipartOf(fields: Readonly<Record<string, string>>, picture?: 
 }
 
 export interface PersonOptions {
-  /** Requests come from this address unless they name another. */
+  /** The default address of requests. */
   readonly address?: string;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -50,7 +50,7 @@ export class Person {
     this.#options = options;
   }
 
-  /** Makes somebody with the same cookies, as a thief has them. */
+  /** Somebody with the same cookies, as a thief has them. */
   copy(): Person {
     const other = new Person(this.#app, this.#origin, this.#options);
     for (const [name, value] of this.cookies) other.cookies.set(name, value);
@@ -71,7 +71,7 @@ export class Person {
     return new ReadPage(answer.body);
   }
 
-  /** Sends a form, with Origin and token unless `sent` says otherwise. */
+  /** With Origin and token unless `sent` has others. */
   async post(url: string, fields: Fields = {}, sent: Sent = {}): Promise<LightMyRequestResponse> {
     const csrf = sent.csrf === undefined ? await this.token() : sent.csrf;
     const all: Fields = { ...(csrf === null ? {} : { csrf }), ...fields };
@@ -106,7 +106,7 @@ export class Person {
     });
   }
 
-  /** Reads the token of the forms that the person's pages have now. */
+  /** The current token of the person's pages. */
   async token(): Promise<string> {
     const first = await this.get('/account/profile');
     const where = first.headers.location;

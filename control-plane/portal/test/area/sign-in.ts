@@ -1,4 +1,3 @@
-/** People who come in by the pages themselves: a link, a password, a form. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import type { LightMyRequestResponse } from 'fastify';
@@ -37,7 +36,7 @@ export async function trySignIn(
   const query = more.to === undefined ? '' : `?to=${encodeURIComponent(more.to)}`;
   const sent = more.address === undefined ? {} : { address: more.address };
   const answer = await person.get(`/account/sign-in${query}`, sent);
-  // The page redirects a signed-in person; a form that was open in another window is still sent.
+  // The page redirects a signed-in person, but a form in another window can still be sent.
   if (answer.statusCode === 303) return person.post('/account/sign-in', { mail, password }, sent);
   const form = new ReadPage(answer.body).forms.find(({ fields }) => fields.has('password'));
   assert.ok(form, `no form to sign in: ${answer.statusCode} ${answer.body}`);

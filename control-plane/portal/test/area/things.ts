@@ -1,4 +1,4 @@
-/** Makes for a test one of each thing of an account that an address can name. */
+/** Makes one of each thing of an account that an address can name. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import type { PortalApp } from '../portal-app.ts';
 import { multipartOf, type Person } from './person.ts';
 import type { AccountWorld, Member } from './world.ts';
 
-/** Each maker makes one and answers its id, as addresses have it. */
+/** Each returns the id. */
 const MAKERS = {
   accountId: async ({ accountId }: Of) => accountId,
   keyId: async ({ test, accountId }: Of) =>
@@ -35,7 +35,7 @@ const MAKERS = {
     return userId;
   },
   sessionId: async ({ sessionId }: Of) => sessionId,
-  /** The order is paid, since only few may be pending. */
+  /** Paid, since only a few orders may be pending. */
   orderId: async ({ test, accountId }: Of) => (await paid(test.stores, accountId)).id,
   playgroundJobId: async ({ test, owner }: Of) => {
     const fields = { csrf: await owner.token(), once: createSecret() };
@@ -57,7 +57,7 @@ interface Of {
   readonly test: PortalApp;
   readonly accountId: string;
   readonly owner: Person;
-  /** The session is that of the person who sends the request. */
+  /** Of the person who sends the request. */
   readonly sessionId: string;
 }
 
@@ -65,7 +65,7 @@ export type ThingName = keyof typeof MAKERS;
 export type Things = Readonly<Record<ThingName, string>>;
 export const THING_NAMES = Object.keys(MAKERS) as ThingName[];
 
-/** Makes one more of it in that account. @param person the owner of the sessions */
+/** @param person the owner of the sessions */
 export function makeThing(
   test: PortalApp,
   name: ThingName,
@@ -98,7 +98,7 @@ const PICTURE = readFileSync(new URL('../../assets/demo-cutout.webp', import.met
 const TIMINGS = { queue: 31, receive: 12, worker_wait: 4, decode: 48, engine_wait: 0 };
 const WORKED = { infer: 262, second_look: 0, refine: 91, encode: 74, send: 6, store: 9 };
 
-/** Makes the demo's cut-out the job's result and thumbnail. */
+/** The demo's cut-out is the job's result and thumbnail. */
 async function succeedWithPicture(test: PortalApp, jobId: string): Promise<void> {
   test.thumbnail = PICTURE;
   await test.succeedJob(jobId, PICTURE, { ...TIMINGS, ...WORKED });

@@ -1,4 +1,4 @@
-/** Two accounts have people of every role: what a role must not do is an attack that fails. */
+/** Two accounts with people of every role. */
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import {
@@ -27,7 +27,7 @@ export interface AccountWorld {
   readonly people: Readonly<Record<Role, Member>>;
 }
 
-/** Lists the routes that everybody's browser reaches; a HEAD is its GET. */
+/** Routes that a browser can reach. A HEAD is its GET. */
 export function routesOf({ scopedRoutes }: PortalApp): readonly ScopedRoute[] {
   return scopedRoutes.filter(({ method }) => method !== 'HEAD');
 }
@@ -42,7 +42,7 @@ const SALES = {
   paymentInstructions: undefined,
 } as const;
 
-/** `openWorld` opens it, or `useWorld` before the first test of a describe. */
+/** By `openWorld`, or `useWorld` before the first test of a describe. */
 export class World {
   test!: PortalApp;
   origin!: string;
@@ -96,7 +96,7 @@ export class World {
   }
 }
 
-/** @param context the test that closes it at its end; if absent, the caller closes it */
+/** @param context the test that closes it; absent: the caller does */
 export async function openWorld(
   options: TestAppOptions = {},
   context?: Pick<ExecutionContext, 'teardown'>,
@@ -107,7 +107,7 @@ export async function openWorld(
   return world;
 }
 
-/** Opens a world while its tests run. @param then finishes with it before the first test */
+/** A world while the tests run. @param then runs before the first test */
 export function useWorld(
   test: Pick<SerialFn, 'before' | 'after'>,
   options: TestAppOptions = {},
@@ -122,10 +122,10 @@ export function useWorld(
   return world;
 }
 
-/** The service itself writes these tables: leases and clocks. */
+/** The service writes these tables itself: leases and clocks. */
 const NOTED_BY_READS = /^sqlite_|^kysely_|sweeps|rate_|throttle|replicas/;
 
-/** The first look at a playground makes this ready, which nobody sees. */
+/** The first visit of a playground makes this row, which nobody sees. */
 function isReadied({ purpose, used }: Record<string, unknown>): boolean {
   return purpose === 'playground' || used === 0;
 }
@@ -146,7 +146,7 @@ function memberOf(test: PortalApp, origin: string, accountId: string, role: Role
   return signedIn(test, new Person(test.app, origin), newLink(accountId, { role }));
 }
 
-/** Uses the store's own steps, since other tests sign in by the pages. */
+/** By the stores, since other tests sign in by the pages. */
 export async function signedIn(
   { stores }: { readonly stores: Pick<Stores, 'links'> },
   person: Person,

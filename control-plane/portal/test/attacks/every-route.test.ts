@@ -1,6 +1,6 @@
 /**
- * Every route of the area, as the application names them, meets callers without the right, other
- * sites, hostile forms, hostile addresses and hostile names.
+ * Every registered route of the area meets callers without the right, other sites, and hostile
+ * forms, addresses and names.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -23,7 +23,7 @@ const test = ava.serial;
 
 const nameOf = ({ method, url }: ScopedRoute) => `${method} ${url}`;
 const startOf = (body: string) => /<h1>.*?<\/h1>/.exec(body)?.[0] ?? body.slice(0, 300);
-/** Refuses the caller, or the thing; a form that lacks fields has other codes. */
+/** For the caller or the thing. A form without fields has other codes. */
 const REFUSED = [401, 403, 404];
 
 let routes: readonly ScopedRoute[];
@@ -39,7 +39,7 @@ const world = useWorld(test, {}, async () => {
   Object.assign(rateQuotas, { nowMs: countAsks(nowMs), lease: countAsks(lease) });
 });
 let known: Registered;
-/** What the rate limiter asks now: it asks for all callers, so no request owns it. */
+/** The rate limiter asks for all callers, so its statements belong to no request. */
 let asksOfRates = 0;
 const countAsks =
   <Args extends unknown[], Answer>(ask: (...args: Args) => Promise<Answer>) =>
@@ -63,7 +63,7 @@ const requestOf = (route: ScopedRoute, things: Partial<Things>) => {
     fields: { ...fields, ...Object.fromEntries(chosen) } as Record<string, string>,
   };
 };
-/** Reads only app-routes.ts, since these tests judge what the route itself names. */
+/** From app-routes.ts alone, since the test judges what the route declares. */
 const isFor = (role: Role, route: ScopedRoute): boolean =>
   APP_ROUTES[nameOf(route)]?.roles.includes(role) ?? false;
 const thingsIn = (route: ScopedRoute): ThingName[] => {
@@ -95,7 +95,6 @@ const ask = async (who: Person, route: ScopedRoute, things: Partial<Things>, csr
   }
 };
 
-/** A form of strokes. */
 function marksOf(csrf: string): Sent {
   const fields = { csrf, once: createSecret(), keep: '[{"box":[0,0,1,1]}]' };
   return { csrf: null, ...multipartOf(fields) };
@@ -124,7 +123,7 @@ for (const role of ROLES) {
     // The archive of results needs one.
     await makeThing(world.test, 'jobId', world.ours, people[role]);
     for (const route of guarded()) {
-      // Each form gets a new person, since some end the session or the membership that sends it.
+      // A new person for each form, since some end the session or the membership that sends it.
       const isForm = route.method === 'POST';
       const person = isForm ? await world.join(accountId, role) : people[role];
       const things = await ownThings(route, person);
@@ -208,7 +207,7 @@ test('other sites › a form without our Origin is refused', async t => {
   ];
   const csrf = await owner.token();
   for (const [index, route] of posts.entries()) {
-    // One door guards all routes: each meets some origins, the first route all.
+    // One guard serves all routes: the first meets all origins, the others some.
     for (const origin of index === 0 ? origins : origins.slice(0, 3)) {
       const answer = await owner.post(urlOf(route), {}, { csrf, headers: { origin } });
       t.is(answer.statusCode, 403, `${route.url} from ${origin}: ${answer.body}`);
@@ -394,7 +393,7 @@ test('hostile forms › addresses that nobody types are answered without a failu
   for (const { url } of gets) {
     for (const [index, value] of odd.entries()) {
       const path = url.replaceAll(/:\w+/g, value);
-      // Each field has each value once, and each comes twice once.
+      // Over all routes each field gets each value, and each comes twice once.
       const search = FIELDS.map((name, at) => `${name}=${odd[(index + at) % odd.length]}`);
       const twice = FIELDS.flatMap(name => [`${name}=${value}`, `${name}=b`]);
       const asked = `${path}?${(index === 0 ? twice : search).join('&')}`;
@@ -437,7 +436,7 @@ function requireOwnPath(t: ExecutionContext, location: unknown, what: string): v
 test('redirects › never leads elsewhere', async t => {
   const { owner } = world.ours.people;
   for (const to of ELSEWHERE) {
-    // The page redirects a signed-in person at once; a stranger's form keeps the address.
+    // The page redirects a signed-in person at once. A stranger's form keeps the address.
     const query = `?to=${encodeURIComponent(to)}`;
     const led = await owner.get(`/account/sign-in${query}`);
     t.is(led.statusCode, 303, to);
@@ -487,7 +486,7 @@ test('redirects › another host in the request does not get into an answer', as
   }
 });
 
-/** The text breaks out of text, of an attribute in either quotes, of a script, of a comment. */
+/** Breaks out of text, attributes in either quotes, a script and a comment. */
 const MARKUP = `"><script>alert(1)</script>'><img src=x onerror=alert(2)>`;
 const NAMES = {
   account: `acc${MARKUP}`,
@@ -495,7 +494,7 @@ const NAMES = {
   otherKey: '</title></textarea><svg/onload=alert(3)>-->{{7*7}}<%= 7*7 %>',
   agent: `agent${MARKUP}`,
 } as const;
-/** An address of mail may hold all of this. */
+/** A mail address may contain all of this. */
 const MAIL = `o'onload=alert&amp;4{}|%0a@example.org`;
 
 let shown: readonly (readonly [string, ReadPage])[];

@@ -1,4 +1,4 @@
-/** A table that nothing of the port computes says who may use each of the operator's routes. */
+/** Who may use each of the operator's routes, written out. */
 import { randomUUID } from 'node:crypto';
 import { KEY } from '@matting/core/test/operator-port.ts';
 import { routesOf } from '@matting/test-support/printed-routes.ts';
@@ -10,13 +10,13 @@ import { operatorAppOn } from '../operator-app.ts';
 
 const test = ava.serial;
 
-/** nothing: whoever asks under a name of the port. key: the operator key. session: signed in. */
+/** nothing: anybody who can reach the port. key: the operator key. session: signed in. */
 type Needed = 'nothing' | 'key' | 'session';
 
 const NEEDED: Readonly<Record<string, Needed>> = {
   'GET /metrics': 'nothing',
   'GET /operator': 'session',
-  // The router prints /operator/pages/* so.
+  // The router's name for /operator/pages/*.
   'GET /operator*': 'session',
   'GET /operator/assets/:hash/:name': 'nothing',
   'GET /operator/jobs': 'key',
@@ -90,7 +90,7 @@ async function signIn(): Promise<Shown> {
   return { headers: { cookie }, csrf };
 }
 
-/** Sign-out leads to sign-in as well, and ends the cookie. */
+/** Sign-out also redirects to sign-in, and ends the cookie. */
 const isRefused = ({ statusCode, headers }: LightMyRequestResponse): boolean =>
   [401, 403].includes(statusCode) ||
   (headers.location === SIGN_IN && headers['set-cookie'] === undefined);

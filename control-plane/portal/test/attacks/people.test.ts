@@ -1,4 +1,4 @@
-/** People are under attack: passwords are guessed, sessions are stolen, and forms are held. */
+/** Guessed passwords, stolen sessions, and held forms. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -75,7 +75,7 @@ test('a name that somebody typed › gives no way into the account of whoever ha
   const mallory = await accept(await invite(theirs.people.owner, mail), password);
   t.is(mallory.answer.statusCode, 303);
   const known = mallory.person.cookies.get(DEVICE) ?? '';
-  // An invitation that its inviter saw is no proof, whoever opens it.
+  // An invitation that its inviter saw proves nothing.
   const path = await invite(ours.people.owner, mail, 'owner');
   t.is((await accept(path, 'a new one of ann 2')).answer.statusCode, 422);
   const joins = await accept(path, password);
@@ -189,7 +189,7 @@ test('a name that somebody typed › has known browsers until the password is an
   t.is(judged.filter(status => status === 422).length, FAILURES_MAX.browsers);
   const next = { mail, password: 'another sentence 9' };
   const own = world.stranger();
-  // A stranger's bound is its own, so the person gets in from elsewhere.
+  // A stranger's bound is separate, so the person gets in from elsewhere.
   await signIn(own, known);
   const { password: current } = known;
   t.is((await own.post(PROFILE, { current, next: next.password })).statusCode, 303);
@@ -326,7 +326,7 @@ for (const [name, { status, end }] of Object.entries(ends)) {
 
 test('held forms › make nothing at any route once the person was removed', async t => {
   const { accountId } = world.ours;
-  // A new person does this alone, since a person may change only so much a minute.
+  // A new person, since a person may change only so much a minute.
   const owner = await world.join(accountId, 'owner');
   const things = await makeThings(world.test, world.ours);
   const routes = Object.entries(APP_ROUTES).filter(([name]) => name.startsWith('POST '));
@@ -478,18 +478,18 @@ test('guesses › ends for a person after some attempts, wherever they come from
   }
   t.deepEqual(statuses.slice(-3), [429, 429, 429]);
   t.false(statuses.slice(0, FAILURES_MAX.mail - 1).includes(429), String(statuses));
-  // From a stranger's browser the right password looks like a wrong one.
+  // From a stranger's browser the right password looks wrong.
   const right = await trySignIn(world.stranger(), person, { address: '198.51.100.200' });
   t.is(right.statusCode, 429);
   t.true(Number(right.headers['retry-after']) > 0, 'no Retry-After');
-  // Nobody is locked out of a browser that they have signed in with before.
+  // A browser of an earlier sign-in is not locked out.
   await own.post('/account/sign-out');
   await signIn(own, person);
   await signIn(world.stranger(), known);
 });
 
 test('guesses › ends for an address after some attempts, whomever they are for', async t => {
-  // Attempts at once must not let through more than attempts in a queue.
+  // Parallel attempts must not pass the bound either.
   const answers = await Promise.all(
     Array.from({ length: FAILURES_MAX.address + 2 }, () =>
       guess(`${randomUUID()}@example.org`, '203.0.113.7'),

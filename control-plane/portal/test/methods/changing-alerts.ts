@@ -1,4 +1,3 @@
-/** The methods that change thresholds, webhooks of accounts, and what is counted of messages. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';

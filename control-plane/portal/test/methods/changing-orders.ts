@@ -1,4 +1,4 @@
-/** The methods that change orders: a lost answer grants nothing twice and takes nothing twice. */
+/** A lost answer must not grant or take anything twice. */
 import assert from 'node:assert/strict';
 import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
 import { actionsOf, fundedAccount, movements } from '@matting/core/test/fixtures.ts';
@@ -54,7 +54,7 @@ export const CHANGING_ORDERS: readonly ChangingMethod<Stores>[] = [
       return { act, told: 'not-pending' };
     },
   },
-  /** A refund waited for the payment, and all of it commits as one. */
+  /** A refund waited for the payment, and both commit as one. */
   {
     name: 'orders.pay',
     arrange: async ({ stores, database }) => {

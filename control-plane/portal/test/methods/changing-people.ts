@@ -1,4 +1,3 @@
-/** The methods that change people, their links and their sessions. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';
@@ -16,7 +15,7 @@ import {
   personOfAccount,
 } from '../people.ts';
 
-/** Ends the session of `personOfAccount`, or spares it. */
+/** Of `personOfAccount`. */
 function ending(
   name: 'end' | 'endOthers',
   call: (stores: Stores, userId: string, sessionId: string) => Promise<unknown>,
@@ -36,7 +35,7 @@ function ending(
   };
 }
 
-/** The person is an owner beside another. */
+/** The account has another owner, too. */
 function ofMember(
   name: 'changeRole' | 'removeMember' | 'setPassword' | 'setLanguage',
   call: (
@@ -69,7 +68,7 @@ function ofMember(
 
 const KEY = { hash: 'a'.repeat(64), failuresMax: 100 };
 
-/** Makes a row that is past its time, and checks whether it is gone. */
+/** Makes an expired row, and checks that it is removed. */
 function removing(
   name: string,
   table:
@@ -317,7 +316,7 @@ export const CHANGING_PEOPLE: readonly ChangingMethod<Stores>[] = [
             { ...counted, before: 1 },
           ]) {
             const failures = (await throttleOf(database, hash)).failures - before;
-            // A failure whose answer was lost may count twice, but is always counted.
+            // A failure whose answer was lost may count twice, but always counts.
             assert.ok(failures >= 1 && failures <= 3, `${failures}`);
           }
         },

@@ -1,4 +1,3 @@
-/** The playground: its key, its allowance, its jobs; and the figures of usage. */
 import assert from 'node:assert/strict';
 import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';
 import {
@@ -14,7 +13,7 @@ import { dayOf, USAGE_KEPT_DAYS } from '../../usage/usage-store.ts';
 import type { Stores } from '../fixtures.ts';
 import { assertUsageAgrees } from '../usage-agrees.ts';
 
-/** An account whose playground has counted so many pictures, and the day of the last. */
+/** The playground has used `count` pictures. Also returns the day of the last. */
 async function countedPlayground({ playground, ...stores }: Stores, count: number) {
   const account = await fundedAccount(stores, 0);
   const apiKeyId = await playground.internalKey(account);
@@ -54,7 +53,7 @@ export const CHANGING_USAGE: readonly ChangingMethod<Stores>[] = [
         act: faulty => faulty.playground.take(account, 3),
         check: async outcome => {
           assert.equal(outcome, unpaidDayMs);
-          // A picture of a lost answer belongs to nobody: never one too few.
+          // After a lost answer one picture more may be counted, never one fewer.
           await assertUsed(stores, account, 2, 3);
         },
       };
@@ -65,13 +64,13 @@ export const CHANGING_USAGE: readonly ChangingMethod<Stores>[] = [
     arrange: async ({ stores }) => {
       const { account, unpaidDayMs = 0 } = await countedPlayground(stores, 3);
       return {
-        // Its caller does not repeat it, so that no picture is given back twice.
+        // Its caller does not repeat it, so that no picture is returned twice.
         act: faulty => faulty.playground.giveBack(account, unpaidDayMs).catch(() => undefined),
         check: async () => assertUsed(stores, account, 2, 3),
       };
     },
   },
-  /** The failure is not the picture's fault, so it gives the picture back. */
+  /** A fault of the service returns the picture. */
   {
     name: 'queue.fail',
     which: 'of the playground',

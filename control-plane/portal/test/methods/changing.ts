@@ -1,4 +1,4 @@
-/** Every method of the portal's stores that changes something, and the ends of jobs. */
+/** Every changing method of the portal's stores, and the ends of jobs. */
 import { CHANGING_JOBS, repairing } from '@matting/core/test/changing-jobs.ts';
 import { CHANGING_KEYS } from '@matting/core/test/changing-keys.ts';
 import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';

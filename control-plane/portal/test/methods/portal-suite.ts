@@ -1,4 +1,3 @@
-/** Every method of the portal's stores. */
 import { TABLES } from '@matting/core/test/exercise.ts';
 import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import type { MethodSuite } from '@matting/core/test/method-suite.ts';

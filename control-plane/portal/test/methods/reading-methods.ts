@@ -1,4 +1,4 @@
-/** Calls each method of the portal's stores that changes nothing, on the large tables. */
+/** Every reading method of the portal's stores, on the large tables. */
 import assert from 'node:assert/strict';
 import { bounded, type Exercise } from '@matting/core/test/exercise.ts';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
@@ -20,7 +20,7 @@ import { orderOf, personMailOf, personOf } from '../large-tables.ts';
 import { PROVIDER, paid, refundOf } from '../orders.ts';
 import { newLink, OPERATOR } from '../people.ts';
 
-/** Reads entries of a month and their groups; servers count what a limit lets through twice. */
+/** A month's entries and their groups. Servers count twice what a limit lets through. */
 const USED_READS_MAX = 6 * 30;
 const USED_WHY = 'reads a row a day, key, outcome and format';
 
@@ -78,7 +78,7 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
   'sessions.list': async ({ sessions }) =>
     assert.equal((await sessions.list(personOf(4))).length, 1),
   'alerts.look': async s => {
-    // Accounts beside the ones that this and later calls look at.
+    // Accounts in addition to those that this and later calls read.
     for (let count = 0; count < 8; count += 1) await watchedAccount(s, 1000, [1, 2, 3, 4, 5]);
     const accountId = await watchedAccount(s, 5, [10, 20]);
     assert.equal((await s.alerts.look(FIRST_ALERT, 7)).length, 7);

@@ -1,4 +1,3 @@
-/** Counts the rows that every statement of the portal reads. */
 import { countRows } from '@matting/core/test/counting-rows.ts';
 import ava from 'ava';
 import { PORTAL_SUITE } from './portal-suite.ts';

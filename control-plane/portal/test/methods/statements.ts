@@ -1,4 +1,4 @@
-/** The statements of each method of the portal's stores, for statements.test.ts: every branch that asks. */
+/** The statements of each method of the portal's stores. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type Exercise, exercisesOf } from '@matting/core/test/exercise.ts';
@@ -22,16 +22,16 @@ import { CHANGING } from './changing.ts';
 import { LINKS_READS_MAX, LINKS_WHY, READING } from './reading-methods.ts';
 
 const PEOPLE_WHY = `reads the people of an account, ${MEMBERS_MAX} at most`;
-/** Their index and their rows, and how servers count. */
+/** Of index and rows, as servers count them. */
 const OF_LINKS_AND_PEOPLE = [
   LINKS_READS_MAX + 4 * MEMBERS_MAX,
   `${LINKS_WHY}; ${PEOPLE_WHY}`,
 ] as const;
 const OF_LINKS = [LINKS_READS_MAX, LINKS_WHY] as const;
-/** Orders of seven days are read, and servers count them twice. */
+/** Orders of seven days, which servers count twice. */
 const VALID_READS_MAX = 2 * 7 * ORDERS_A_DAY_MAX;
 
-/** Replace the bound by a statement's answer. */
+/** Bounds for the rows of single methods. */
 const BOUNDS: Readonly<Record<string, readonly [readsMax: number, why: string]>> = {
   'links.create': OF_LINKS,
   'links.withdraw': OF_LINKS,
@@ -88,7 +88,7 @@ const BESIDE: Readonly<Record<string, Exercise<Stores>>> = {
     const use = linkUse(link);
     assert.equal((await links.use(use)).kind, 'signed-in');
     await addTo(kysely, 'sessions', { id: use.session.id }, { created_at: -1 });
-    // The person signs in so often that the oldest session goes.
+    // The person signs in so often that the oldest session ends.
     for (let count = 0; count < 20; count += 1) {
       const again = newLink(accountOf(0), { mail: link.mail, purpose: 'sign-in' });
       await links.create(again, OPERATOR);
