@@ -28,7 +28,7 @@ import { registerPeopleRoutes } from './people/people-pages.ts';
 import { registerPlaygroundRoutes } from './playground/playground-pages.ts';
 import { UsePlayground } from './playground/use-playground.ts';
 import type { PortalStores } from './portal-stores.ts';
-import { askToSignIn, guardAccountArea } from './session/account-door.ts';
+import { guardAccountArea, redirectToSignIn } from './session/account-door.ts';
 import { AuthorityError } from './session/authority.ts';
 import { sessionsIn } from './session/session-store.ts';
 import { PageError } from './session/visit.ts';
@@ -186,7 +186,7 @@ function providerOf(
 function answerPageError(error: unknown, request: FastifyRequest, reply: FastifyReply) {
   if (error instanceof PageError) return writeErrorPage(error, request, reply);
   if (!(error instanceof AuthorityError)) throw error;
-  if (error.loss === 'signed-out') return askToSignIn(request, reply);
+  if (error.loss === 'signed-out') return redirectToSignIn(request, reply);
   const kind = error.loss === 'forbidden' ? 'forbidden' : 'tooManyAttempts';
   return writeErrorPage(new PageError(kind, error), request, reply);
 }

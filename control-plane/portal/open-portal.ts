@@ -109,7 +109,7 @@ function paymentsOf(
   return new ReceivePayment({
     provider: new SignedNotifications(signingKeyOf(paymentSecret)),
     orders,
-    onNotification: outcome => metrics.paymentTold(outcome),
+    onNotification: outcome => metrics.paymentNotified(outcome),
   });
 }
 

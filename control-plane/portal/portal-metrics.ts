@@ -32,11 +32,11 @@ export function portalMetrics(metrics: MetricSet, { mailsWaiting }: Sources) {
       'Mails, and events of accounts, not sent because as many were sent today as may be',
       { reason: WITHHELD_REASONS },
     ),
-    balanceTold: metrics.counted(
+    balanceNotified: metrics.counted(
       'matting_control_low_balances_told_total',
       'Thresholds of balances that owners were told of from here',
     ),
-    paymentTold: metrics.countedBy(
+    paymentNotified: metrics.countedBy(
       'matting_control_payment_notifications_total',
       'Proven notifications of payments, by what became of them',
       { outcome: NOTIFICATION_OUTCOMES },

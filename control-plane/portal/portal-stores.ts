@@ -1,6 +1,6 @@
 import type { Database } from '@matting/database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
-import { alertLooking } from './alerts/alert-store.ts';
+import { createAlertStore } from './alerts/alert-store.ts';
 import { expiryNoticeStore } from './alerts/key-expiry-notices.ts';
 import { createOrderStore } from './orders/order-store.ts';
 import { createLinkStore } from './people/link-store.ts';
@@ -18,7 +18,7 @@ export type PortalStores = ReturnType<typeof createPortalStores>;
 
 export function createPortalStores(database: Database) {
   return {
-    alerts: alertLooking(database),
+    alerts: createAlertStore(database),
     alertSettings: alertSettings(database),
     endedOperatorSessions: createEndedOperatorSessions(database),
     expiryNotices: expiryNoticeStore(database),

@@ -6,7 +6,7 @@ control-plane/portal/alerts/alert-store.ts by control-plane/portal/alerts/alerts
 queueNotice | where('told_at' | tells each threshold once, whoever looks and however often
 queueNotice | where('available' | is not told of a balance that has risen since it was seen
 queueNotice | === null || | is not noted as told while the quota keeps it back, and is told on the next day
-alertStep | >= TOLD_AGAIN_MS | is not told at every job that fails at the threshold
+alertStep | >= NOTICE_AGAIN_MS | is not told at every job that fails at the threshold
 control-plane/portal/alerts/key-expiry-notices.ts by control-plane/portal/alerts/key-expiry-notices.test.ts: key expiry notices under two replicas on sqlite
 listDue | && one | are sent again for a later expiry only
 queueNotice | if (! | reach every owner once, 14 days before a key expires, whichever replica looks
@@ -113,10 +113,10 @@ control-plane/portal/people/invitations.ts by control-plane/portal/test/attacks/
 createLink | !== undefined | a name that somebody typed › gives no way into the account of whoever has that mail later
 invite | ? undefined | an invitation where there is a mail server › is seen by its reader alone, whom it proves
 control-plane/portal/people/link-store.ts by control-plane/portal/people/links-and-passwords.test.ts: a link on sqlite
-personOf | if (!isTheirs | BY_MAIL and SEEN: who is proven joins by their password, and by nothing else
-personOf | if (use.verifiedHash | BY_MAIL: a password that became another since it was shown is not set again
-personOf | if (!person | SEEN: who is not proven joins no other account, even by their password
-personOf | if (link | SIGN_IN: ends what was there of a mail that was never proven
+personOfLink | if (!isTheirs | BY_MAIL and SEEN: who is proven joins by their password, and by nothing else
+personOfLink | if (use.verifiedHash | BY_MAIL: a password that became another since it was shown is not set again
+personOfLink | if (!person | SEEN: who is not proven joins no other account, even by their password
+personOfLink | if (link | SIGN_IN: ends what was there of a mail that was never proven
 takeOver | await tx. | SIGN_IN: ends what was there of a mail that was never proven
 control-plane/portal/people/link-store.ts by control-plane/portal/people/people.test.ts
 endLinks | await withdrawMails | mails › bring no invitation that was withdrawn, not even where an attempt to send it failed
@@ -180,7 +180,7 @@ SETTLED_STEPS | await takeReleased | orders on sqlite › take what a refund lef
 control-plane/portal/settled-steps.ts by control-plane/portal/playground/allowance.test.ts
 SETTLED_STEPS | && retryable | the playground on sqlite › counts the pictures of a day, and gives back what failed by no fault of theirs
 control-plane/portal/sign-in/identity-entry.ts by control-plane/portal/sign-in/provider.test.ts
-personOf | if (grants | leave nothing here without a group of the list
+personOfIdentity | if (grants | leave nothing here without a group of the list
 changeMembership | await endMembership | may from now on what their groups say, and lose sessions with the group
 control-plane/portal/sign-in/known-browsers.ts by control-plane/portal/test/attacks/people.test.ts
 #sealOf | passwordHash] | a name that somebody typed › has known browsers until the password is another, and few guesses by all of them
@@ -193,7 +193,7 @@ finish | if (waitMs | have the provider asked few times an address for what is n
 control-plane/portal/sign-in/sign-in-throttle.ts by control-plane/portal/people/links-and-passwords.test.ts
 take | return waitMs | rows of the throttle on sqlite › are made by attempts that are counted, and by none that is refused
 control-plane/portal/sign-in/sign-in-throttle.ts by control-plane/portal/sign-in/sign-in.test.ts: the throttle of sign-in on sqlite
-#keysOf | keyOf('browsers' | counts all known browsers of a person together
+#keysOf | throttleKeyOf('browsers' | counts all known browsers of a person together
 take | if ( | counts the attempts of all replicas, however many come at once
 SignInThrottle.giveBack | if ( | counts those that succeed, too, once there are very many of one mail
 control-plane/portal/sign-in/sign-in.ts by control-plane/portal/sign-in/sign-in.test.ts

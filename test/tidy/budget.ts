@@ -20,7 +20,7 @@ export const BUDGET = {
   'lines of tests': 114_800,
   'lines of bench': 7_700,
   'words of comments in source': 105_000,
-  'words of comments in tests': 40_000,
+  'words of comments in tests': 39_000,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs that the queue has': 22,
   'columns of jobs that the core adds': 47,

@@ -47,7 +47,7 @@ function watch(): BalanceWatch {
     mails: true,
     ...LIMITS,
     pageUrl: 'https://matting.example/account',
-    observer: { balanceTold: () => undefined },
+    observer: { balanceNotified: () => undefined },
     log: silent,
   });
 }
@@ -102,7 +102,7 @@ test('a low balance › is told by a signed message with an id of its own', asyn
   t.deepEqual(moved, { kind: 'set', secret: undefined });
   t.truthy(await manage.setThresholds(scope, ['20', ' 5 ', '']));
   await using _delivering = replica();
-  await watch().look();
+  await watch().poll();
   await until(() => receiver.deliveries.length === 1);
   const { signatureHolds, body, headers } = at(receiver.deliveries, 0);
   t.truthy(signatureHolds);
@@ -117,7 +117,7 @@ test('a low balance › is told by a signed message with an id of its own', asyn
     return at(view.thresholds, 0).delivery?.status === 'delivered';
   });
   t.is(headers['webhook-id'], `msg_${at(thresholds, 0).delivery?.id}`);
-  t.is(at(thresholds, 1).toldAtMs, null);
+  t.is(at(thresholds, 1).notifiedAtMs, null);
   const [listed] = await stores.outbox.list({ limit: 1 });
   t.is(listed?.event, 'account.balance_low');
 });
@@ -151,7 +151,7 @@ test('a low balance › has no further test message where the account has sent a
   const withheld: unknown[] = [];
   const manage = manageAlerts(undefined, {
     messagesMax: 1,
-    onWithheld: (...told) => withheld.push(told),
+    onWithheld: (...reasons) => withheld.push(reasons),
   });
   await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: true });
   t.is(await manage.sendTest(scope), 'sent');

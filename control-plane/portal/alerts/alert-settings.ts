@@ -79,7 +79,7 @@ async function readSettings(db: Db, accountId: string) {
   return {
     thresholds: alerts.map(({ threshold, told_at, told_event }) => ({
       threshold,
-      toldAtMs: told_at,
+      notifiedAtMs: told_at,
       /** null: no event was sent, or its row was removed. */
       delivery: deliveryOf(told_event),
     })),

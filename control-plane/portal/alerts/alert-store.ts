@@ -6,11 +6,11 @@
  * | threshold | entered by                                | left by                              |
  * |-----------|-------------------------------------------|--------------------------------------|
  * | armed     | an owner sets it; the balance is above it | available <= threshold: notice       |
- * | told      | a message of the notice is in the outbox  | available > threshold, and credits   |
+ * | notified  | a message of the notice is in the outbox  | available > threshold, and credits   |
  * |           |                                           | were added, or an hour has passed    |
  *
  * If the account's daily quota withholds the whole notice, the threshold stays armed. If it
- * withholds a part, the threshold is told with a rest (`withheld_at`, `withheld_rest`). The next
+ * withholds a part, the threshold is notified with a rest (`withheld_at`, `withheld_rest`). The next
  * day (UTC) the rest is sent if the balance is still low.
  *
  * The second condition exists because failed jobs return credits: without it, an account whose jobs
@@ -40,7 +40,7 @@ export interface AlertCursor {
 
 export const FIRST_ALERT: AlertCursor = { accountId: '', threshold: -1 };
 
-export type SeenAlert = Awaited<ReturnType<typeof look>>[number];
+export type SeenAlert = Awaited<ReturnType<typeof readAlerts>>[number];
 
 export interface LowBalanceNotice {
   readonly alert: SeenAlert;
@@ -50,19 +50,19 @@ export interface LowBalanceNotice {
   readonly messagesMax: number;
 }
 
-const OWNERS_TOLD_MAX = 20;
+const OWNERS_NOTIFIED_MAX = 20;
 
-export type AlertStore = ReturnType<typeof alertLooking>;
+export type AlertStore = ReturnType<typeof createAlertStore>;
 
-export function alertLooking(database: Database) {
+export function createAlertStore(database: Database) {
   return {
-    look: (after: AlertCursor, limit: number) => look(database, after, limit),
+    readPage: (after: AlertCursor, limit: number) => readAlerts(database, after, limit),
     owners: (accountId: string) => query(database, db => readOwners(db, accountId)),
     removeOldCounts: (limit: number) => removeOldCounts(database, limit),
     /** Undefined: another replica queued the notice, or the balance has risen since it was read. */
     queue: (notice: LowBalanceNotice) =>
       transact(database, tx => queueNotice(database, tx, notice)),
-    arm: ({ accountId, threshold, told }: SeenAlert) =>
+    arm: ({ accountId, threshold, notified }: SeenAlert) =>
       query(database, db =>
         matchesOne(
           db
@@ -71,13 +71,13 @@ export function alertLooking(database: Database) {
             .set({ withheld_at: null, withheld_rest: null })
             .where('account_id', '=', accountId)
             .where('threshold', '=', threshold)
-            .where('told_at', '=', told?.atMs ?? -1),
+            .where('told_at', '=', notified?.atMs ?? -1),
         ),
       ),
   };
 }
 
-async function look(database: Database, after: AlertCursor, limit: number) {
+async function readAlerts(database: Database, after: AlertCursor, limit: number) {
   const rows = await query(database, db => {
     const page = db
       .selectFrom('balance_alerts')
@@ -104,13 +104,13 @@ async function look(database: Database, after: AlertCursor, limit: number) {
   return rows.flatMap(({ name, available, reserved, ...row }) => {
     // An account that was removed by hand has no owner.
     if (name === null || available === null || reserved === null) return [];
-    const told: AlertState['told'] =
+    const notified: AlertState['notified'] =
       row.told_at === null ? null : { atMs: row.told_at, credits: row.told_credits ?? 0 };
     return {
       accountId: row.account_id,
       accountName: name,
       threshold: row.threshold,
-      told,
+      notified,
       rest: row.withheld_rest,
       isWithheldToday: isWithheldToday(row, row.seen_at),
       balances: { available, reserved },
@@ -129,7 +129,7 @@ function readOwners(db: Db, accountId: string) {
     .where('members.role', '=', 'owner')
     .where('users.disabled_at', 'is', null)
     .orderBy('members.user_id')
-    .limit(OWNERS_TOLD_MAX)
+    .limit(OWNERS_NOTIFIED_MAX)
     .execute();
 }
 
@@ -139,7 +139,7 @@ async function queueNotice(
   notice: LowBalanceNotice,
 ): Promise<QueuedNotice | undefined> {
   const { alert, eventId } = notice;
-  const { accountId, threshold, balances, told, rest: wanted } = alert;
+  const { accountId, threshold, balances, notified, rest: wanted } = alert;
   const { nowMs } = database;
   const isFirst = await matchesOne(
     tx
@@ -147,7 +147,7 @@ async function queueNotice(
       .set({ withheld_at: nowMs })
       .where('account_id', '=', accountId)
       .where('threshold', '=', threshold)
-      .where('told_at', told === null ? 'is' : '=', told?.atMs ?? null)
+      .where('told_at', notified === null ? 'is' : '=', notified?.atMs ?? null)
       .where('withheld_rest', wanted === null ? 'is' : '=', wanted)
       .where(eb =>
         eb.or([eb('withheld_at', 'is', null), eb('withheld_at', '<', startOfDay(nowMs))]),
@@ -196,11 +196,11 @@ async function queuedBefore(
 export const THRESHOLDS_MAX = 5;
 const THRESHOLD_CREDITS_MAX = 1_000_000_000;
 /** Wait between two notices if credits were not certainly added. */
-const TOLD_AGAIN_MS = 3_600_000;
+const NOTICE_AGAIN_MS = 3_600_000;
 
 interface AlertState {
   readonly threshold: number;
-  readonly told: { readonly atMs: number; readonly credits: number } | null;
+  readonly notified: { readonly atMs: number; readonly credits: number } | null;
   readonly rest: Rest | null;
   /** Today's quota withheld something, so the next try is tomorrow. */
   readonly isWithheldToday: boolean;
@@ -209,17 +209,17 @@ interface AlertState {
 type AlertStep = 'notify' | 'arm' | 'none';
 
 export function alertStep(
-  { threshold, told, rest, isWithheldToday }: AlertState,
+  { threshold, notified, rest, isWithheldToday }: AlertState,
   { available, reserved }: Balances,
   nowMs: number,
 ): AlertStep {
   if (available <= threshold) {
-    const isUntold = told === null || rest !== null;
-    return isUntold && !isWithheldToday ? 'notify' : 'none';
+    const isDue = notified === null || rest !== null;
+    return isDue && !isWithheldToday ? 'notify' : 'none';
   }
-  if (told === null) return 'none';
-  const added = available + reserved > told.credits;
-  return added || nowMs - told.atMs >= TOLD_AGAIN_MS ? 'arm' : 'none';
+  if (notified === null) return 'none';
+  const added = available + reserved > notified.credits;
+  return added || nowMs - notified.atMs >= NOTICE_AGAIN_MS ? 'arm' : 'none';
 }
 
 /** Falling and unique. Undefined: not whole numbers of credits, or too many. */

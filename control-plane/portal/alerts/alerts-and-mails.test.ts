@@ -62,14 +62,14 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
       },
       onWithheld: () => assert.ok(mailsMax < 100, 'as many as may be are not reached'),
       pageUrl: 'https://matting.example/account',
-      observer: { balanceTold: () => undefined },
+      observer: { balanceNotified: () => undefined },
       log: silent,
     });
   }
 
-  async function look(max = 100): Promise<void> {
+  async function poll(max = 100): Promise<void> {
     mailsMax = max;
-    await Promise.all([...watches, ...watches].map(watch => watch.look()));
+    await Promise.all([...watches, ...watches].map(watch => watch.poll()));
   }
 
   async function watched(credits: number, thresholds: readonly number[]): Promise<string> {
@@ -81,7 +81,7 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     return accountId;
   }
 
-  async function told(accountId: string) {
+  async function noticesOf(accountId: string) {
     const events = await database.kysely
       .selectFrom('outbox')
       .select(['id', 'body'])
@@ -102,19 +102,19 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
 
   async function failOne(accountId: string): Promise<void> {
     const { claim } = await running(stores, newJob(accountId));
-    await look();
+    await poll();
     assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
   }
 
   test('tells each threshold once, whoever looks and however often', async t => {
     const accountId = await watched(100, [100, 50, 10]);
-    await look();
-    t.deepEqual(await told(accountId), { thresholds: [100], mails: ['ada', 'bob'] });
+    await poll();
+    t.deepEqual(await noticesOf(accountId), { thresholds: [100], mails: ['ada', 'bob'] });
     await stores.ledger.revoke(accountId, 95, 'spent');
-    await look();
-    await look();
+    await poll();
+    await poll();
     const all = ['ada', 'ada', 'ada', 'bob', 'bob', 'bob'];
-    t.deepEqual(await told(accountId), { thresholds: [10, 100, 50], mails: all });
+    t.deepEqual(await noticesOf(accountId), { thresholds: [10, 100, 50], mails: all });
   });
 
   test('is not told of a balance that has risen since it was seen', async t => {
@@ -123,18 +123,18 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     assert.ok(alert);
     await stores.ledger.grant(accountId, 100, 'more');
     t.is(await stores.alerts.queue(lowBalanceNoticeOf(alert)), undefined);
-    t.deepEqual(await told(accountId), { thresholds: [], mails: [] });
+    t.deepEqual(await noticesOf(accountId), { thresholds: [], mails: [] });
   });
 
   test('tells it again once the balance was above it, by credits that were added', async t => {
     const accountId = await watched(5, [10]);
-    await look();
+    await poll();
     await stores.ledger.grant(accountId, 100, 'more');
-    await look();
+    await poll();
     await stores.ledger.revoke(accountId, 99, 'spent');
-    await look();
-    await look();
-    t.deepEqual((await told(accountId)).thresholds, [10, 10]);
+    await poll();
+    await poll();
+    t.deepEqual((await noticesOf(accountId)).thresholds, [10, 10]);
   });
 
   test('reaches owners whom other accounts have invited as often as they may', async t => {
@@ -143,27 +143,27 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     const strangers = await Promise.all([fundedAccount(stores, 0), fundedAccount(stores, 0)]);
     for (const stranger of strangers) await inviteAtMost(stores, stranger, to);
     t.is(await inviteAtMost(stores, await fundedAccount(stores, 0), to), 0, 'they used it up');
-    await look();
-    t.deepEqual(await told(accountId), { thresholds: [10], mails: ['ada', 'bob'] });
+    await poll();
+    t.deepEqual(await noticesOf(accountId), { thresholds: [10], mails: ['ada', 'bob'] });
   });
 
   test('is not noted as told while the quota keeps it back, and is told on the next day', async t => {
     const accountId = await watched(5, [10]);
     const state = () =>
       rowsOf(database.kysely, 'balance_alerts', { account_id: accountId }).then(([row]) => row);
-    await look(0);
+    await poll(0);
     t.is((await state())?.told_at, null);
-    await look();
-    t.deepEqual(await told(accountId), { thresholds: [], mails: [] }, 'one try a day');
+    await poll();
+    t.deepEqual(await noticesOf(accountId), { thresholds: [], mails: [] }, 'one try a day');
     await nextDay(database);
-    await look(1);
-    t.is((await told(accountId)).mails.length, 1, 'one owner is told');
+    await poll(1);
+    t.is((await noticesOf(accountId)).mails.length, 1, 'one owner is told');
     t.not((await state())?.told_at, null);
     await nextDay(database);
-    await look();
+    await poll();
     await nextDay(database);
-    await look();
-    t.deepEqual(await told(accountId), { thresholds: [10], mails: ['ada', 'bob'] });
+    await poll();
+    t.deepEqual(await noticesOf(accountId), { thresholds: [10], mails: ['ada', 'bob'] });
     t.like(await state(), { withheld_at: null, withheld_rest: null });
   });
 
@@ -176,42 +176,42 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
       .where('account_id', '=', accountId)
       .execute();
     const [before] = await seenOf(stores, accountId);
-    await look();
+    await poll();
     const [after] = await seenOf(stores, accountId);
-    t.deepEqual([before?.told, after?.told], [null, null]);
+    t.deepEqual([before?.notified, after?.notified], [null, null]);
     await addOwner(database, accountId, `eve@${accountId}.test`);
     await nextDay(database);
-    await look();
-    t.deepEqual((await told(accountId)).mails, ['eve']);
+    await poll();
+    t.deepEqual((await noticesOf(accountId)).mails, ['eve']);
   });
 
   test('is told to nobody more once the balance has risen before the next day', async t => {
     const accountId = await watched(5, [10]);
-    await look(1);
+    await poll(1);
     await stores.ledger.grant(accountId, 100, 'more');
-    await look();
+    await poll();
     await nextDay(database);
-    await look();
-    t.is((await told(accountId)).mails.length, 1);
+    await poll();
+    t.is((await noticesOf(accountId)).mails.length, 1);
     await stores.ledger.revoke(accountId, 99, 'spent');
-    await look();
-    t.is((await told(accountId)).mails.length, 3, 'another fall is told on its day');
+    await poll();
+    t.is((await noticesOf(accountId)).mails.length, 3, 'another fall is told on its day');
   });
 
   test('is not told at every job that fails at the threshold', async t => {
     const accountId = await watched(11, [10]);
     await failOne(accountId);
-    await look();
+    await poll();
     await failOne(accountId);
-    await look();
-    t.deepEqual((await told(accountId)).thresholds, [10]);
+    await poll();
+    t.deepEqual((await noticesOf(accountId)).thresholds, [10]);
     // An hour after a notice the owners get it again, if the balance was above the threshold
     // meanwhile.
     const alert = database.kysely.updateTable('balance_alerts').where('account_id', '=', accountId);
     await alert.set({ told_at: Date.now() - 3_600_000 - 60_000 }).execute();
-    await look();
+    await poll();
     await failOne(accountId);
-    t.deepEqual((await told(accountId)).thresholds, [10, 10]);
+    t.deepEqual((await noticesOf(accountId)).thresholds, [10, 10]);
   });
 
   test('tells nobody of an account without thresholds, and writes to owners alone', async t => {
@@ -228,9 +228,9 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
         database.kysely.selectFrom('users').select('id').where('mail', 'like', 'bob@%'),
       )
       .execute();
-    await look();
-    t.deepEqual(await told(quiet), { thresholds: [], mails: [] });
-    t.deepEqual((await told(accountId)).mails, ['ada']);
+    await poll();
+    t.deepEqual(await noticesOf(quiet), { thresholds: [], mails: [] });
+    t.deepEqual((await noticesOf(accountId)).mails, ['ada']);
   });
 
   test('seals secrets anew after the key was changed', async t => {
@@ -239,7 +239,7 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     const both = new CallbackSecrets(next, [new SecretBox(Buffer.alloc(32, 1))]);
     const watch = watchOf(stores, both);
     // A round also encrypts addresses of other tests, up to its bound.
-    for (let looks = 0; looks < 3; looks += 1) await watch.look();
+    for (let looks = 0; looks < 3; looks += 1) await watch.poll();
     const webhook = await stores.alertSettings.webhook(accountId);
     assert.ok(webhook);
     const alone = new CallbackSecrets(next);
@@ -254,10 +254,10 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
       await addOwner(database, account, `ada@${account}.test`);
       accounts.push(account);
     }
-    for (let looks = 0; looks < 3; looks += 1) await watchOf(stores).look();
+    for (let looks = 0; looks < 3; looks += 1) await watchOf(stores).poll();
     for (const accountId of accounts) {
       const { thresholds } = await stores.alertSettings.read(accountId);
-      t.true(thresholds.length === 5 && thresholds.every(one => one.toldAtMs !== null));
+      t.true(thresholds.length === 5 && thresholds.every(one => one.notifiedAtMs !== null));
     }
   });
 });
@@ -316,8 +316,8 @@ onStoresInCi(test, 'turns of mails', (test, { database }) => {
     await put('mob', 2);
     await put('zoe', 1);
     await put('ada', 1);
-    const turns = await sent(4);
-    t.deepEqual(turns.sort(), ['ada', 'crowd', 'mob', 'zoe']);
+    const recipients = await sent(4);
+    t.deepEqual(recipients.sort(), ['ada', 'crowd', 'mob', 'zoe']);
   });
 
   test('leave no place empty where the accounts that are seen have nothing that is due', async t => {
@@ -354,10 +354,10 @@ onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) =>
 
   test('are as many as an account may, however many are asked for at once', async t => {
     const account = await fundedAccount(stores, 0);
-    const asked = Array.from({ length: 40 }, (_, i) =>
+    const submitted = Array.from({ length: 40 }, (_, i) =>
       invite(account, `${i}@${account}.test`, 12, replicas[i % 2]),
     );
-    const outcomes = await Promise.all(asked);
+    const outcomes = await Promise.all(submitted);
     const withheld = outcomes.filter(outcome => typeof outcome === 'object');
     t.is(outcomes.filter(outcome => outcome === 'created').length, 12);
     t.is((await waiting(account)).length, 12);
@@ -378,14 +378,14 @@ onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) =>
     for (const another of [`+${to}`, to.replace('ann', 'an.n')]) {
       t.is(await invite(first, another, 100), 'created', another);
     }
-    const asked = accounts
+    const submitted = accounts
       .slice(1)
       .flatMap(account =>
         Array.from({ length: 7 }, (_, i) =>
           invite(account, to.replace('ann', `Ann+${i}`), 100, replicas[i % 2]),
         ),
       );
-    const outcomes = await Promise.all(asked);
+    const outcomes = await Promise.all(submitted);
     const withheld = outcomes.filter(outcome => typeof outcome === 'object');
     const created = outcomes.length - withheld.length;
     t.is(created, RECIPIENT_MAILS_MAX - 10);
@@ -434,7 +434,7 @@ onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) =>
 
   test('tell of a threshold that is set anew no oftener', async t => {
     const account = await watchedAccount(stores, 5, []);
-    const told: unknown[] = [];
+    const outcomes: unknown[] = [];
     for (let round = 0; round < 4; round += 1) {
       await stores.alertSettings.setThresholds(account, [10 + round], BY_SYSTEM());
       const [alert] = await seenOf(stores, account);
@@ -445,10 +445,10 @@ onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) =>
         return { id: randomUUID(), accountId: account, recipient, subject: 'x', body: 'y' };
       });
       const event = eventOf(account, eventId);
-      told.push(await stores.alerts.queue({ alert, eventId, event, mails, messagesMax: 3 }));
+      outcomes.push(await stores.alerts.queue({ alert, eventId, event, mails, messagesMax: 3 }));
     }
     const reason = 'account';
-    t.deepEqual(told, [
+    t.deepEqual(outcomes, [
       { mails: 2, event: true, withheld: [] },
       { mails: 1, event: true, withheld: [{ reason, isFirst: true }] },
       { mails: 0, event: true, withheld: [0, 1].map(() => ({ reason, isFirst: false })) },

@@ -61,7 +61,7 @@ export function lowBalanceMail(
   };
 }
 
-const LOOK_EVERY_MS = 5000;
+const POLL_MS = 5000;
 const PAGE_ROWS = 200;
 /** Pages of one round: after 2000 thresholds the next round continues. */
 const PAGES_MAX = 10;
@@ -76,31 +76,31 @@ interface BalanceWatchDependencies {
   readonly messagesMax: number;
   readonly onWithheld: OnWithheld;
   readonly pageUrl: string;
-  readonly observer: { balanceTold(): void };
+  readonly observer: { balanceNotified(): void };
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
 }
 
 export class BalanceWatch {
   readonly #dependencies: BalanceWatchDependencies;
   readonly loop = pollingLoop(
-    LOOK_EVERY_MS,
-    () => this.look(),
+    POLL_MS,
+    () => this.poll(),
     err => this.#dependencies.log.warn({ err }, 'balances were not looked at'),
   );
-  #place: AlertCursor = FIRST_ALERT;
+  #cursor: AlertCursor = FIRST_ALERT;
 
   constructor(dependencies: BalanceWatchDependencies) {
     this.#dependencies = dependencies;
   }
 
   /** Continues after the last round, for at most PAGES_MAX pages. */
-  async look(): Promise<void> {
+  async poll(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
-      const seen = await this.#dependencies.alerts.look(this.#place, PAGE_ROWS);
+      const seen = await this.#dependencies.alerts.readPage(this.#cursor, PAGE_ROWS);
       for (const alert of seen) await this.#step(alert);
       const last = seen.at(-1);
       const atEnd = last === undefined || seen.length < PAGE_ROWS;
-      this.#place = atEnd ? FIRST_ALERT : last;
+      this.#cursor = atEnd ? FIRST_ALERT : last;
       if (!atEnd) continue;
       await this.#sealAnew();
       return;
@@ -118,7 +118,7 @@ export class BalanceWatch {
     const { accountId, threshold } = alert;
     for (const withheld of queued.withheld) onWithheld(accountId, withheld);
     if (queued.mails === 0 && !queued.event) return;
-    observer.balanceTold();
+    observer.balanceNotified();
     const { eventId } = notice;
     const sent = { mails: queued.mails, webhook: queued.event };
     log.info({ accountId, threshold, ...sent, eventId }, 'a low balance notice was queued');

@@ -34,8 +34,8 @@ onStoresInCi(
         keysUrl: 'https://matting.example/account/keys',
         log: silent,
       });
-    const look = (messagesMax = 100) =>
-      Promise.all([...replicas, ...replicas].map(one => watchOf(one, messagesMax).look()));
+    const poll = (messagesMax = 100) =>
+      Promise.all([...replicas, ...replicas].map(one => watchOf(one, messagesMax).poll()));
 
     async function accountWithOwners(): Promise<string> {
       const accountId = await fundedAccount(stores, 0);
@@ -55,8 +55,8 @@ onStoresInCi(
     test('reach every owner once, 14 days before a key expires, whichever replica looks', async t => {
       const accountId = await accountWithOwners();
       const key = await keyOf(accountId, 14 * DAY_MS - 60_000);
-      await look();
-      await look();
+      await poll();
+      await poll();
       const mails = await mailsOf(accountId);
       t.deepEqual(mails.map(({ address }) => address.slice(0, 3)).sort(), ['ada', 'bob']);
       const [mail] = mails;
@@ -69,14 +69,14 @@ onStoresInCi(
     test('are sent again for a later expiry only', async t => {
       const accountId = await accountWithOwners();
       const { id } = await keyOf(accountId, DAY_MS);
-      await look();
+      await poll();
       const policy = {};
       const by = { accountId, actor: OPERATOR };
       await stores.apiKeys.change(id, by, { policy, expires: { inMs: 60 * DAY_MS } });
-      await look();
+      await poll();
       t.is((await mailsOf(accountId)).length, 2);
       await stores.apiKeys.change(id, by, { policy, expires: { inMs: 2 * DAY_MS } });
-      await look();
+      await poll();
       t.is((await mailsOf(accountId)).length, 4);
     });
 
@@ -89,7 +89,7 @@ onStoresInCi(
       await past.where('id', '=', expired.id).execute();
       const revoked = await keyOf(accountId, DAY_MS);
       await stores.apiKeys.revoke(revoked.id, { accountId, actor: OPERATOR });
-      await look();
+      await poll();
       t.deepEqual(await mailsOf(accountId), []);
     });
 
@@ -97,7 +97,7 @@ onStoresInCi(
       const accountId = await accountWithOwners();
       await keyOf(accountId, DAY_MS);
       withheld.length = 0;
-      await look(1);
+      await poll(1);
       t.is((await mailsOf(accountId)).length, 1);
       t.deepEqual(withheld, [{ reason: 'account', isFirst: true }]);
     });
@@ -106,19 +106,19 @@ onStoresInCi(
       const accountId = await accountWithOwners();
       await keyOf(accountId, 3 * DAY_MS);
       const whom = async () => (await mailsOf(accountId)).map(({ address }) => address.slice(0, 3));
-      await look(0);
+      await poll(0);
       t.deepEqual(await whom(), []);
       withheld.length = 0;
-      await look();
+      await poll();
       t.deepEqual([await whom(), withheld], [[], []], 'one try a day');
       await nextDay(database);
-      await look(1);
+      await poll(1);
       const [first] = await whom();
       t.is((await whom()).length, 1);
       await nextDay(database);
-      await look();
+      await poll();
       await nextDay(database);
-      await look();
+      await poll();
       t.deepEqual((await whom()).sort(), ['ada', 'bob'], `after ${first}`);
     });
 
@@ -129,7 +129,7 @@ onStoresInCi(
       for (const stranger of strangers) await inviteAtMost(stores, stranger, to);
       await keyOf(accountId, DAY_MS);
       withheld.length = 0;
-      await look();
+      await poll();
       t.is((await mailsOf(accountId)).length, 2);
       t.deepEqual(withheld, []);
     });
@@ -139,8 +139,8 @@ onStoresInCi(
       const keys = [await keyOf(accountId, DAY_MS), await keyOf(accountId, DAY_MS)];
       const found: string[] = [];
       for (let after: string | undefined = ''; after !== undefined; ) {
-        const asked = { after, withinMs: 2 * DAY_MS, limit: 1 };
-        const page = await stores.apiKeys.listExpiring(asked);
+        const filter = { after, withinMs: 2 * DAY_MS, limit: 1 };
+        const page = await stores.apiKeys.listExpiring(filter);
         found.push(...page.expiring.map(({ id }) => id));
         after = page.next;
       }

@@ -174,7 +174,7 @@ export function expiryMail({ key, keysUrl }: ExpiryMail, language: string | null
   };
 }
 
-const LOOK_EVERY_MS = 3_600_000;
+const POLL_MS = 3_600_000;
 const PAGE_KEYS = 500;
 /** Pages of one round: after 100,000 keys the next round continues. */
 const PAGES_MAX = 200;
@@ -193,24 +193,24 @@ interface ExpiryWatchDependencies {
 export class KeyExpiryWatch {
   readonly #dependencies: ExpiryWatchDependencies;
   readonly loop = pollingLoop(
-    LOOK_EVERY_MS,
-    () => this.look(),
+    POLL_MS,
+    () => this.poll(),
     err => this.#dependencies.log.warn({ err }, 'keys that expire soon were not read'),
   );
-  #place = '';
+  #cursor = '';
 
   constructor(dependencies: ExpiryWatchDependencies) {
     this.#dependencies = dependencies;
   }
 
   /** Continues after the last round, for at most PAGES_MAX pages. */
-  async look(): Promise<void> {
+  async poll(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
       const { apiKeys, expiryNotices } = this.#dependencies;
-      const asked = { after: this.#place, withinMs: EXPIRY_NOTICE_MS, limit: PAGE_KEYS };
-      const { expiring, next } = await apiKeys.listExpiring(asked);
+      const filter = { after: this.#cursor, withinMs: EXPIRY_NOTICE_MS, limit: PAGE_KEYS };
+      const { expiring, next } = await apiKeys.listExpiring(filter);
       for (const key of await expiryNotices.due(expiring)) await this.#notify(key);
-      this.#place = next ?? '';
+      this.#cursor = next ?? '';
       if (next === undefined) return;
     }
   }

@@ -55,7 +55,7 @@ export async function writeNotice(
 ): Promise<{ readonly queued: QueuedNotice; readonly rest: Rest | null }> {
   const isLeft = (key: string) => rest === EVERYTHING || rest.split(' ').includes(key);
   const event = isLeft(EVENT) ? notice.event : undefined;
-  const mails = notice.mails.filter(({ recipient }) => isLeft(keyOf(recipient)));
+  const mails = notice.mails.filter(({ recipient }) => isLeft(recipientKeyOf(recipient)));
   const messages: Message[] = mails.map(({ recipient }) => ({ kind: 'notice', recipient }));
   if (event !== undefined) messages.unshift({ kind: 'event' });
   if (messages.length === 0 && rest === EVERYTHING) {
@@ -72,12 +72,14 @@ export async function writeNotice(
   const queued = { mails: sent.length, event: sendsEvent, withheld };
   if (withheld.length === 0) return { queued, rest: null };
   if (withheld.length === messages.length) return { queued, rest };
-  const left = mails.filter(mail => !sent.includes(mail)).map(({ recipient }) => keyOf(recipient));
+  const left = mails
+    .filter(mail => !sent.includes(mail))
+    .map(({ recipient }) => recipientKeyOf(recipient));
   if (event !== undefined && !sendsEvent) left.unshift(EVENT);
   return { queued, rest: left.join(' ') };
 }
 
 /** Identifies an owner's mail without the address, for rows that wait. */
-function keyOf(recipient: string): string {
+function recipientKeyOf(recipient: string): string {
   return hash('sha256', recipient, 'hex').slice(0, 16);
 }

@@ -170,13 +170,13 @@ interface Shown {
 export function registerSettingsRoutes(account: FastifyInstance, alerts: ManageAlerts): void {
   const show = async (reply: FastifyReply, shown: Shown = {}) =>
     renderSettings(reply, await alerts.view(visitOf(reply.request).accountId), shown);
-  const said = (reply: FastifyReply, what: keyof Words['settings']['said']) =>
+  const redirect = (reply: FastifyReply, what: keyof Words['settings']['notices']) =>
     reply.redirect(`${PATH}?said=${what}`, 303);
   account.get('/settings', MANAGE, (_request, reply) => show(reply));
   account.post('/settings/thresholds', MANAGE, async (request, reply) => {
     const visit = visitOf(request);
     const typedThresholds = formOf(request).all('threshold');
-    if (await alerts.setThresholds(visit, typedThresholds)) return said(reply, 'thresholds');
+    if (await alerts.setThresholds(visit, typedThresholds)) return redirect(reply, 'thresholds');
     const { thresholdsWrong: thresholdsError } = visit.words.settings;
     return show(reply, { typedThresholds, thresholdsError });
   });
@@ -186,7 +186,7 @@ export function registerSettingsRoutes(account: FastifyInstance, alerts: ManageA
     const change = { url: form.text('url'), newSecret: form.has('new_secret') };
     const outcome = await alerts.setWebhook(visit, change);
     if (outcome.kind === 'set') {
-      if (outcome.secret === undefined) return said(reply, 'webhook');
+      if (outcome.secret === undefined) return redirect(reply, 'webhook');
       return show(reply, { secret: outcome.secret });
     }
     const urlError = fill(visit.words.settings.urlWrong, { detail: outcome.detail });
@@ -194,10 +194,10 @@ export function registerSettingsRoutes(account: FastifyInstance, alerts: ManageA
   });
   account.post('/settings/webhook/remove', MANAGE, async (request, reply) => {
     await alerts.removeWebhook(visitOf(request));
-    return said(reply, 'webhookRemoved');
+    return redirect(reply, 'webhookRemoved');
   });
   account.post('/settings/webhook/test', MANAGE, async (request, reply) =>
-    said(reply, TEST_SAID[await alerts.sendTest(visitOf(request))]),
+    redirect(reply, TEST_SAID[await alerts.sendTest(visitOf(request))]),
   );
 }
 
@@ -212,7 +212,7 @@ function renderSettings(reply: FastifyReply, view: AlertView, shown: Shown): Fas
     lead: settings.lead,
     active: 'settings',
     status: isWrong ? 422 : 200,
-    said: settings.said,
+    notices: settings.notices,
     main: html`<div class="stack">
       ${
         secret === undefined
@@ -245,11 +245,11 @@ function thresholdTable({ words, formats }: Visit, { thresholds }: AlertView): V
   return ui.dataTable({
     caption: settings.thresholds,
     columns: [settings.credits, settings.state, settings.delivery],
-    rows: thresholds.map(({ threshold, toldAtMs, delivery }) => [
+    rows: thresholds.map(({ threshold, notifiedAtMs, delivery }) => [
       formats.credits(threshold),
-      toldAtMs === null
+      notifiedAtMs === null
         ? settings.armed
-        : ui.phrase(settings.told, { time: ui.time(toldAtMs, formats.dateTime) }),
+        : ui.phrase(settings.notified, { time: ui.time(notifiedAtMs, formats.dateTime) }),
       delivery && deliveryWords(words, delivery),
     ]),
   });

@@ -1,7 +1,7 @@
 /** Adds a button for copying to each block of code. */
 // @ts-check
 
-const SAID_MS = 2000;
+const SHOWN_MS = 2000;
 
 for (const block of navigator.clipboard ? document.querySelectorAll('pre') : []) {
   const box = Object.assign(document.createElement('div'), { className: 'code' });
@@ -15,7 +15,7 @@ for (const block of navigator.clipboard ? document.querySelectorAll('pre') : [])
     button.textContent = 'Copied';
     setTimeout(() => {
       button.textContent = 'Copy';
-    }, SAID_MS);
+    }, SHOWN_MS);
   });
   block.replaceWith(box);
   box.append(block, button);

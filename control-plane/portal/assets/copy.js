@@ -4,7 +4,7 @@
  */
 // @ts-check
 
-const SAID_MS = 2000;
+const SHOWN_MS = 2000;
 
 /** @param {HTMLButtonElement} button */
 function offer(button) {
@@ -19,13 +19,13 @@ function offer(button) {
     clearTimeout(timer);
     timer = setTimeout(() => {
       words.textContent = before;
-    }, SAID_MS);
+    }, SHOWN_MS);
   });
 }
 
-/** @param {ParentNode} place */
-function offerAll(place) {
-  for (const button of place.querySelectorAll('button[data-copy][hidden]')) {
+/** @param {ParentNode} part */
+function offerAll(part) {
+  for (const button of part.querySelectorAll('button[data-copy][hidden]')) {
     if (button instanceof HTMLButtonElement && navigator.clipboard !== undefined) offer(button);
   }
 }

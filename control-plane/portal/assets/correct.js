@@ -4,10 +4,10 @@
  */
 // @ts-check
 
-const LOOK_AGAIN_MS_MIN = 250;
-const LOOK_AGAIN_MS_MAX = 2000;
+const POLL_MS_MIN = 250;
+const POLL_MS_MAX = 2000;
 /** After this many failed requests in a row the reader gets a message. The job continues. */
-const FAILED_LOOKS_MAX = 5;
+const FAILED_POLLS_MAX = 5;
 const ANSWER_MS_MAX = 30_000;
 const ONCE_BYTES = 32;
 
@@ -30,7 +30,7 @@ document.addEventListener('click', event => {
   event.preventDefault();
   if (form.dataset.busy !== undefined) return;
   void whileBusy(form, async () => {
-    const answer = await ask(link.href);
+    const answer = await load(link.href);
     if (answer.isGood) await go(form, answer);
     else location.assign(link.href);
   });
@@ -53,7 +53,7 @@ async function apply(form) {
   const body = new FormData(form);
   await whileBusy(form, async () => {
     say(form, 'sending');
-    const answer = await settled(form, await ask(form.action, { method: 'POST', body }));
+    const answer = await settled(form, await load(form.action, { method: 'POST', body }));
     unanswered = '';
     await go(form, answer);
   });
@@ -81,7 +81,7 @@ function say(form, words) {
 }
 
 /** @param {string} href @param {RequestInit} [request] @returns {Promise<Answer>} */
-async function ask(href, request = {}) {
+async function load(href, request = {}) {
   const signal = AbortSignal.timeout(ANSWER_MS_MAX);
   const answer = await fetch(href, { headers: { accept: 'text/html' }, signal, ...request });
   const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
@@ -100,20 +100,20 @@ function stateOf(page) {
  */
 async function settled(form, answer) {
   let failed = 0;
-  for (let waitMs = LOOK_AGAIN_MS_MIN; ; waitMs = Math.min(2 * waitMs, LOOK_AGAIN_MS_MAX)) {
+  for (let waitMs = POLL_MS_MIN; ; waitMs = Math.min(2 * waitMs, POLL_MS_MAX)) {
     const state = stateOf(answer.page) ?? '';
     const isOpen = answer.isGood && ['queued', 'processing'].includes(state);
     if (!isOpen || !form.isConnected) return answer;
     say(form, state);
     await new Promise(resolve => setTimeout(resolve, waitMs));
     try {
-      const next = await ask(answer.href);
+      const next = await load(answer.href);
       if (!next.isGood) throw new Error('no page of the job');
       answer = next;
       failed = 0;
     } catch (error) {
       failed += 1;
-      if (failed > FAILED_LOOKS_MAX) throw error;
+      if (failed > FAILED_POLLS_MAX) throw error;
     }
   }
 }
@@ -133,7 +133,7 @@ async function go(form, { page, href, isGood }) {
   // A page without a painter, such as the sign-in, is shown as it is.
   if (!(next instanceof HTMLFormElement)) return location.assign(href);
   const before = document.activeElement;
-  await replaceBeside(form, next);
+  await replaceNeighbours(form, next);
   takeOver(form, next);
   history.pushState(null, '', href);
   document.title = page.title;
@@ -150,7 +150,7 @@ async function go(form, { page, href, isGood }) {
  * @param {HTMLFormElement} form
  * @param {HTMLFormElement} next
  */
-async function replaceBeside(form, next) {
+async function replaceNeighbours(form, next) {
   const here = form.parentElement;
   const there = next.parentElement;
   if (here === null || there === null) return;
@@ -206,8 +206,8 @@ async function isAsLarge(href, { naturalWidth, naturalHeight }) {
 function takeOver(form, next) {
   for (const { name, value } of next.attributes)
     if (name !== 'hidden') form.setAttribute(name, value);
-  for (const place of ['[data-template]', '[data-back]']) {
-    const [mine, theirs] = [form, next].map(one => one.querySelector(place));
+  for (const selector of ['[data-template]', '[data-back]']) {
+    const [mine, theirs] = [form, next].map(one => one.querySelector(selector));
     if (!(mine instanceof HTMLElement) || !(theirs instanceof HTMLElement)) continue;
     for (const { name, value } of theirs.attributes) mine.setAttribute(name, value);
     mine.hidden = theirs.hidden;

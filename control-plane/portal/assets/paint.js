@@ -217,9 +217,9 @@ function correctBy(form, canvas, picture) {
   });
   form.addEventListener('submit', end, { capture: true });
   const hint = () => {
-    const place = form.querySelector('[data-hint]');
+    const hint = form.querySelector('[data-hint]');
     const words = form.getAttribute(`data-${field('kind').value}-${field('tool').value}`);
-    if (place) place.textContent = words;
+    if (hint) hint.textContent = words;
     draw();
   };
   form.addEventListener('input', hint);
@@ -546,9 +546,9 @@ function followKeys(canvas, brush) {
   });
 }
 
-/** @param {HTMLElement} place @param {{ undo(): void, redo(): void }} marks */
-function followUndo(place, { undo, redo }) {
-  place.addEventListener('keydown', event => {
+/** @param {HTMLElement} target @param {{ undo(): void, redo(): void }} marks */
+function followUndo(target, { undo, redo }) {
+  target.addEventListener('keydown', event => {
     const key = event.key.toLowerCase();
     const hasCommand = event.ctrlKey || event.metaKey;
     if (hasCommand && (key === 'y' || (key === 'z' && event.shiftKey))) redo();
@@ -560,16 +560,16 @@ function followUndo(place, { undo, redo }) {
 
 /** @param {HTMLFormElement} form */
 function showCall(form) {
-  const place = form.querySelector('[data-template]');
-  const code = place?.querySelector('code');
-  if (!(place instanceof HTMLElement) || !code) return;
+  const template = form.querySelector('[data-template]');
+  const code = template?.querySelector('code');
+  if (!(template instanceof HTMLElement) || !code) return;
   const fields = new FormData(form);
-  const text = (place.dataset.template ?? '').replace(
+  const text = (template.dataset.template ?? '').replace(
     /\{(keep|erase)\}/g,
     (_, /** @type {string} */ name) => String(fields.get(name) || '[]'),
   );
   code.textContent = text;
-  const copy = place.querySelector('button[data-copy]');
+  const copy = template.querySelector('button[data-copy]');
   if (copy instanceof HTMLButtonElement) copy.dataset.copy = text;
 }
 

@@ -4,18 +4,18 @@
  */
 // @ts-check
 
-const LOOK_AGAIN_MS = 1000;
+const POLL_MS = 1000;
 const SECOND_MS = 1000;
 const REFERENCE_LENGTH_MAX = 100;
 /** After this many failed requests in a row the reader gets a message. The job continues. */
-const FAILED_LOOKS_MAX = 5;
+const FAILED_POLLS_MAX = 5;
 /** The cache's name for a picture from overview.js. */
 const HANDED_OVER = 'playground';
 
 /** @type {string | undefined} */
 let originalHref;
 /** The number of sent forms. Answers of an older one are dropped. */
-let turn = 0;
+let sends = 0;
 
 const found = document.getElementById('playground-form');
 if (found instanceof HTMLFormElement) {
@@ -66,30 +66,30 @@ function fileInput(form) {
 /** @param {HTMLFormElement} form */
 function offerDrop(form) {
   const input = fileInput(form);
-  const place = form.querySelector('[data-drop]');
-  if (input === undefined || !(place instanceof HTMLElement)) return;
+  const zone = form.querySelector('[data-drop]');
+  if (input === undefined || !(zone instanceof HTMLElement)) return;
   input.addEventListener('change', () => {
     // The outcome of the previous picture.
     document.getElementById('outcome')?.replaceChildren();
-    refuseOthers(place, input);
-    preview(place, input.files?.[0]);
+    refuseOthers(zone, input);
+    preview(zone, input.files?.[0]);
   });
   for (const name of ['dragover', 'dragleave', 'drop']) {
-    place.addEventListener(name, event => {
+    zone.addEventListener(name, event => {
       event.preventDefault();
-      place.classList.toggle('over', name === 'dragover');
+      zone.classList.toggle('over', name === 'dragover');
     });
   }
-  place.addEventListener('drop', event => take(input, event.dataTransfer?.files));
+  zone.addEventListener('drop', event => take(input, event.dataTransfer?.files));
   document.addEventListener('paste', event => take(input, event.clipboardData?.files));
 }
 
 /**
  * Refuses a file that is not a picture. Some browsers know no type for some pictures.
- * @param {HTMLElement} place
+ * @param {HTMLElement} zone
  * @param {HTMLInputElement} input
  */
-function refuseOthers(place, input) {
+function refuseOthers(zone, input) {
   const file = input.files?.[0];
   const known = input.accept.split(',');
   const isWrong =
@@ -97,14 +97,14 @@ function refuseOthers(place, input) {
     file.type !== '' &&
     !known.some(one => one === file.type || file.name.toLowerCase().endsWith(one));
   if (!isWrong) return;
-  place.classList.add('wrong');
+  zone.classList.add('wrong');
   input.value = '';
   input.ariaInvalid = 'true';
   const error = document.createElement('span');
   error.className = 'error';
   error.setAttribute('role', 'alert');
-  error.textContent = place.dataset.wrong ?? '';
-  place.append(error);
+  error.textContent = zone.dataset.wrong ?? '';
+  zone.append(error);
 }
 
 /** @param {HTMLInputElement} input @param {Iterable<File> | undefined} given */
@@ -136,27 +136,27 @@ async function takeHandedOver(form) {
 }
 
 /**
- * paint.js draws the subject's box over it. @param {HTMLElement} place @param {File | undefined}
+ * paint.js draws the subject's box over it. @param {HTMLElement} zone @param {File | undefined}
  * file
  */
-function preview(place, file) {
-  for (const old of place.querySelectorAll('.painting, .box-hint')) old.remove();
+function preview(zone, file) {
+  for (const old of zone.querySelectorAll('.painting, .box-hint')) old.remove();
   if (file === undefined) return;
   const figure = document.createElement('figure');
   figure.className = 'canvas painting';
   const image = new Image();
   image.className = 'picture';
-  image.alt = `${place.dataset.drop ?? ''}: ${file.name}`;
+  image.alt = `${zone.dataset.drop ?? ''}: ${file.name}`;
   image.src = URL.createObjectURL(file);
   const canvas = document.createElement('canvas');
   canvas.tabIndex = 0;
   canvas.role = 'application';
-  canvas.ariaLabel = place.dataset.box ?? '';
+  canvas.ariaLabel = zone.dataset.box ?? '';
   const hint = document.createElement('span');
   hint.className = 'soft box-hint';
-  hint.textContent = place.dataset.hint ?? '';
-  const title = place.querySelector('.drop-title');
-  if (title) title.textContent = place.dataset.other ?? '';
+  hint.textContent = zone.dataset.hint ?? '';
+  const title = zone.querySelector('.drop-title');
+  if (title) title.textContent = zone.dataset.other ?? '';
   image.addEventListener('load', () => {
     URL.revokeObjectURL(image.src);
     figure.dispatchEvent(new CustomEvent('chosen', { bubbles: true }));
@@ -168,7 +168,7 @@ function preview(place, file) {
   // Next to a result it is small until the canvas has the focus.
   figure.addEventListener('click', () => canvas.focus());
   figure.append(image, canvas);
-  place.prepend(figure, hint);
+  zone.prepend(figure, hint);
 }
 
 /** Keeps only one original in memory. @param {HTMLFormElement} form @param {string} [sample] */
@@ -185,8 +185,8 @@ function nameOf({ name }) {
 
 /** @param {HTMLFormElement} form @param {HTMLElement | null} submitter */
 async function send(form, submitter) {
-  turn += 1;
-  const mine = turn;
+  sends += 1;
+  const mine = sends;
   const fields = new FormData(form, submitter);
   const sample = submitter?.querySelector('img');
   const file = sample ? undefined : fileInput(form)?.files?.[0];
@@ -199,10 +199,10 @@ async function send(form, submitter) {
     const answer = await post(form, fields, share => {
       stage.say((stage.words.sending ?? '').replace('{share}', share));
     });
-    if (mine !== turn) return;
+    if (mine !== sends) return;
     await follow(answer, mine, stage);
   } catch {
-    if (mine === turn) stage.fail(form.dataset.failed ?? '');
+    if (mine === sends) stage.fail(form.dataset.failed ?? '');
   } finally {
     stage.rest();
     setBusy(form, false);
@@ -222,7 +222,7 @@ function showWorking(form, model) {
       ? template.content.firstElementChild?.cloneNode(true)
       : undefined;
   if (outcome === null || !(section instanceof HTMLElement)) throw new Error('no stage');
-  const said = section.querySelector('[data-say]');
+  const status = section.querySelector('[data-say]');
   const seconds = section.querySelector('[data-seconds]');
   if (originalHref !== undefined) {
     const image = new Image();
@@ -252,7 +252,7 @@ function showWorking(form, model) {
   const rest = () => clearInterval(timer);
   /** @param {string} text */
   const say = text => {
-    if (said && said.textContent !== text) said.textContent = text;
+    if (status && status.textContent !== text) status.textContent = text;
   };
   return {
     words,
@@ -341,8 +341,8 @@ async function follow(answer, mine, stage) {
       return;
     }
     stage.become(state);
-    await new Promise(resolve => setTimeout(resolve, LOOK_AGAIN_MS));
-    if (mine !== turn) return;
+    await new Promise(resolve => setTimeout(resolve, POLL_MS));
+    if (mine !== sends) return;
     try {
       const next = await fetch(href, { headers: { accept: 'text/html' } });
       text = await next.text();
@@ -350,7 +350,7 @@ async function follow(answer, mine, stage) {
       failed = 0;
     } catch (error) {
       failed += 1;
-      if (failed > FAILED_LOOKS_MAX) throw error;
+      if (failed > FAILED_POLLS_MAX) throw error;
     }
   }
 }
@@ -388,8 +388,8 @@ function replaceForm(page) {
   if (file === undefined || input === undefined) return;
   choose(input, file);
   showReady(form);
-  const place = form.querySelector('[data-drop]');
-  if (place instanceof HTMLElement) preview(place, file);
+  const zone = form.querySelector('[data-drop]');
+  if (zone instanceof HTMLElement) preview(zone, file);
 }
 
 /** @param {string} id @param {Document} page */

@@ -43,9 +43,9 @@ function localize(time) {
   if (isLately) lately.set(time, tell);
 }
 
-/** @param {ParentNode} place */
-function localizeAll(place) {
-  for (const time of place.querySelectorAll('time[datetime]')) {
+/** @param {ParentNode} part */
+function localizeAll(part) {
+  for (const time of part.querySelectorAll('time[datetime]')) {
     if (time instanceof HTMLElement) localize(time);
   }
 }

@@ -9,8 +9,8 @@ import { type Child, DOCS_PATH, html } from '../page/html.ts';
 import { addressesIn, GUIDES, type Guide, guidePath, linkMarkdown, readGuide } from './guides.ts';
 import {
   CLIENT_PATH,
+  type DocumentFrame,
   type Navigation,
-  type Place,
   renderHtmlPage,
   SCHEMAS_PATH,
 } from './html-page.ts';
@@ -67,10 +67,10 @@ export function documentPages(
   ]);
 }
 
-function guidePage(guide: Guide, document: Document, place: Place): DocumentPage {
+function guidePage(guide: Guide, document: Document, frame: DocumentFrame): DocumentPage {
   const read = () => readGuide(guide, baseUrlOf(document));
   return {
-    html: () => renderMarkdownPage(read(), guide.file, place),
+    html: () => renderMarkdownPage(read(), guide.file, frame),
     markdown: () => linkMarkdown(read(), guide.file),
   };
 }
@@ -126,7 +126,7 @@ function jsonPage(title: string, about: string, value: unknown): string {
  * Links at the side lead to the sections of the second level and of codes.
  * @param file in the repository, to resolve links
  */
-export function renderMarkdownPage(markdown: string, file: string, place: Place): string {
+export function renderMarkdownPage(markdown: string, file: string, frame: DocumentFrame): string {
   const [top, ...sections] = renderSections(markdown, addressesIn(file));
   const listed = sections.filter(({ level, title }) => level === 2 || isCode(title));
   const links = listed.map(({ title, words, anchor }) => {
@@ -134,7 +134,7 @@ export function renderMarkdownPage(markdown: string, file: string, place: Place)
     return html`<li><a href="#${anchor}">${linked}</a></li>`;
   });
   return renderHtmlPage({
-    ...place,
+    ...frame,
     title: top?.title.replaceAll('`', '') ?? '',
     contents: links,
     main: html`${top?.blocks}${sections.map(renderSection)}`,

@@ -67,21 +67,21 @@ test('a page is complete HTML, and loads from this service alone', t => {
 
 test('pages behind a base URL with a path lead to addresses that the proxy in front serves', async t => {
   const prefix = '/matting';
-  const behind = await openTestApp({ baseUrl: `${BASE_URL}${prefix}` });
-  t.teardown(() => behind.close());
-  const ask = (url: string) => {
+  const proxied = await openTestApp({ baseUrl: `${BASE_URL}${prefix}` });
+  t.teardown(() => proxied.close());
+  const request = (url: string) => {
     const headers = { accept: 'text/html' };
-    return behind.app.inject({ url: url.slice(prefix.length), headers });
+    return proxied.app.inject({ url: url.slice(prefix.length), headers });
   };
-  const home = await behind.app.inject({ url: '/', headers: { accept: 'text/html' } });
+  const home = await proxied.app.inject({ url: '/', headers: { accept: 'text/html' } });
   t.is(home.headers.location, `${prefix}/docs`);
-  const { docs } = (await behind.app.inject('/')).json();
+  const { docs } = (await proxied.app.inject('/')).json();
   t.is(docs, `${prefix}/docs`);
   const left = new Set([docs, `${prefix}/docs/errors`, `${prefix}/account`, `${prefix}/nothing`]);
   const seen = new Set<string>();
   for (const url of left) {
     seen.add(url);
-    const answer = await ask(url);
+    const answer = await request(url);
     if (answer.headers.location !== undefined) left.add(String(answer.headers.location));
     if (!/html/.test(String(answer.headers['content-type']))) continue;
     const links = [...valuesOf('href', answer.payload), ...valuesOf('src', answer.payload)];
@@ -97,11 +97,11 @@ test('pages behind a base URL with a path lead to addresses that the proxy in fr
   const missing: string[] = [];
   for (const url of seen) {
     if (/\/(account|nothing)/.test(url)) continue;
-    const { statusCode } = await ask(url);
+    const { statusCode } = await request(url);
     if (statusCode !== 200) missing.push(`${statusCode} ${url}`);
   }
   t.deepEqual(missing, []);
-  const markdown = (await behind.app.inject('/docs/errors.md')).payload;
+  const markdown = (await proxied.app.inject('/docs/errors.md')).payload;
   const links = [...markdown.matchAll(/\]\((\/[^)]*)\)/g)].map(([, link = '']) => link);
   t.true(links.length > 0 && links.every(link => link.startsWith(`${prefix}/`)), links.join());
 });

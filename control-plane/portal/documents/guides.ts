@@ -83,12 +83,12 @@ export function addressesIn(file: string): AddressOf {
   return target => {
     if (/^(?:#|https:\/\/)/.test(target)) return target;
     const [to = '', anchor] = target.split('#');
-    const place = path.posix.join(path.posix.dirname(file), to);
-    const found = GUIDES.find(one => one.file === place);
+    const resolved = path.posix.join(path.posix.dirname(file), to);
+    const found = GUIDES.find(one => one.file === resolved);
     if (found !== undefined) return guidePath(found) + (anchor ? `#${anchor}` : '');
-    if (place === OPENAPI_FILE) return `${DOCS_PATH}/matting`;
-    const isFile = /^docs\/(?:images|examples)\/[\w.-]+$/.test(place);
-    return isFile && FILES[path.extname(place)] ? `/${place}` : undefined;
+    if (resolved === OPENAPI_FILE) return `${DOCS_PATH}/matting`;
+    const isFile = /^docs\/(?:images|examples)\/[\w.-]+$/.test(resolved);
+    return isFile && FILES[path.extname(resolved)] ? `/${resolved}` : undefined;
   };
 }
 

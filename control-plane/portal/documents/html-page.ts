@@ -22,14 +22,14 @@ export type Navigation = readonly {
   readonly links: readonly { readonly href: string; readonly label: string }[];
 }[];
 
-export interface Place {
+export interface DocumentFrame {
   readonly navigation: Navigation;
   readonly path: string;
   readonly brand: Brand;
   readonly hasAccountArea: boolean;
 }
 
-interface HtmlPage extends Place {
+interface HtmlPage extends DocumentFrame {
   readonly title: string;
   readonly lead?: Child;
   readonly contents: Child;
@@ -65,7 +65,7 @@ export function renderHtmlPage(page: HtmlPage): string {
 </div>`,
       address: path,
       csrf: undefined,
-      said: undefined,
+      outcome: undefined,
     }),
   );
 }

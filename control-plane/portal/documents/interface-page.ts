@@ -2,7 +2,13 @@ import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/problems.ts';
 import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
 import { ACCOUNT_PATH, type Child, DOCS_PATH, html } from '../page/html.ts';
-import { CLIENT_PATH, LLMS_PATH, type Place, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';
+import {
+  CLIENT_PATH,
+  type DocumentFrame,
+  LLMS_PATH,
+  renderHtmlPage,
+  SCHEMAS_PATH,
+} from './html-page.ts';
 import { codeSamples } from './samples.ts';
 
 interface Header {
@@ -55,7 +61,7 @@ export function referencePath(tag: string): string {
 }
 
 /** The quick start: a first call, and a list of all calls. */
-export function renderDocsPage(openApi: unknown, place: Place, start: QuickStart): string {
+export function renderDocsPage(openApi: unknown, frame: DocumentFrame, start: QuickStart): string {
   const document = openApi as Document;
   const { title, version, description } = document.info;
   const groups = document.tags.map(({ name, description: about }) => {
@@ -70,7 +76,7 @@ export function renderDocsPage(openApi: unknown, place: Place, start: QuickStart
     ({ name }) => html`<li><a href="#${name.toLowerCase()}">${name}</a></li>`,
   );
   return renderHtmlPage({
-    ...place,
+    ...frame,
     title,
     lead: html`Version ${version}, at <code>${baseUrlOf(document)}</code>. For programs:${' '}
 <a href="${OPENAPI_PATH}">OpenAPI 3.1</a>, <a href="${LLMS_PATH}">llms.txt</a>.`,
@@ -89,7 +95,7 @@ export function baseUrlOf(openApi: unknown): string {
   return (openApi as Document).servers[0]?.url ?? '';
 }
 
-export function renderReferencePage(openApi: unknown, tag: string, place: Place): string {
+export function renderReferencePage(openApi: unknown, tag: string, frame: DocumentFrame): string {
   const document = openApi as Document;
   const described = operationsOf(document, tag);
   const entries = described.map(
@@ -99,7 +105,7 @@ export function renderReferencePage(openApi: unknown, tag: string, place: Place)
   const about = document.tags.find(({ name }) => name === tag)?.description ?? '';
   const page = new ReferencePage(document);
   return renderHtmlPage({
-    ...place,
+    ...frame,
     title: tag,
     lead: prose(about),
     contents: entries,
@@ -107,7 +113,7 @@ export function renderReferencePage(openApi: unknown, tag: string, place: Place)
   });
 }
 
-export function renderSchemasPage(openApi: unknown, place: Place): string {
+export function renderSchemasPage(openApi: unknown, frame: DocumentFrame): string {
   const schemas = Object.entries((openApi as Document).components.schemas);
   const links = schemas.map(
     ([name]) => html`<li><a href="#${schemaAnchor(name)}"><code>${name}</code></a></li>`,
@@ -117,7 +123,7 @@ export function renderSchemasPage(openApi: unknown, place: Place): string {
 <h2>${name}</h2>${renderSchema(schema)}</article>`,
   );
   return renderHtmlPage({
-    ...place,
+    ...frame,
     title: 'Schemas',
     contents: links,
     main: html`${articles}`,
@@ -157,8 +163,8 @@ ${hasClient ? install : undefined}
 class ReferencePage {
   readonly #document: Document;
   readonly #bodies = new Map<string, Operation>();
-  readonly #parametersSaid = new Set<string>();
-  readonly #examplesSaid = new Set<string>();
+  readonly #shownParameters = new Set<string>();
+  readonly #shownExamples = new Set<string>();
 
   constructor(document: Document) {
     this.#document = document;
@@ -224,9 +230,9 @@ ${media.map(([, { examples }]) => this.#examples(examples))}`;
     const all = parameters.map(parameter => this.#resolve<Parameter>(parameter));
     const inBody = all.filter(one => one.in === 'query' && requestBody !== undefined);
     const others = all.filter(one => !inBody.includes(one));
-    const known = others.filter(one => this.#parametersSaid.has(JSON.stringify(one)));
+    const known = others.filter(one => this.#shownParameters.has(JSON.stringify(one)));
     const fresh = others.filter(one => !known.includes(one));
-    for (const one of fresh) this.#parametersSaid.add(JSON.stringify(one));
+    for (const one of fresh) this.#shownParameters.add(JSON.stringify(one));
     const namesOf = (list: readonly Parameter[]) =>
       commas(list.map(({ name }) => html`<code>${name}</code>`));
     return html`${all.length > 0 ? html`<h4>Parameters</h4>` : undefined}
@@ -238,8 +244,8 @@ ${inBody.length > 0 ? html`<p>Beside a raw picture, in the query: ${namesOf(inBo
   #examples(examples: Media['examples'] = {}): Child {
     return Object.entries(examples).map(([name, { value }]) => {
       const text = JSON.stringify(value, null, 2);
-      if (this.#examplesSaid.has(text)) return undefined;
-      this.#examplesSaid.add(text);
+      if (this.#shownExamples.has(text)) return undefined;
+      this.#shownExamples.add(text);
       return html`<details><summary>Example: ${name}</summary><div>${code(text)}</div></details>`;
     });
   }
@@ -292,8 +298,8 @@ function propertiesIn({ properties = {} }: JsonSchema): Readonly<Record<string, 
   return properties as Record<string, JsonSchema>;
 }
 
-function parameterRow({ name, in: place, ...header }: Parameter): Child {
-  return row(name, `${place}, ${header.required ? 'required' : 'optional'}`, header);
+function parameterRow({ name, in: location, ...header }: Parameter): Child {
+  return row(name, `${location}, ${header.required ? 'required' : 'optional'}`, header);
 }
 
 function problemLink(code: string): Child {

@@ -46,7 +46,7 @@ const spent = async () => 1000 - (await app.get('/v1/account')).json().credits.a
 
 interface Ran {
   readonly code: number;
-  readonly said: string;
+  readonly output: string;
   /** Files next to the photo, with their contents. */
   readonly files: Readonly<Record<string, string>>;
 }
@@ -58,7 +58,7 @@ function run(program: string, ...args: string[]): Promise<Ran> {
       const made = readdirSync(directory).filter(name => name !== 'photo.jpg');
       const read = (name: string) => [name, readFileSync(path.join(directory, name), 'utf8')];
       const files = Object.fromEntries(made.map(read));
-      resolve({ code: Number(error?.code ?? 0), said: stdout + stderr, files });
+      resolve({ code: Number(error?.code ?? 0), output: stdout + stderr, files });
     });
   });
 }
@@ -83,9 +83,9 @@ test('curl › fails, says why and leaves no file where no picture came', async 
     [{ baseUrl: `http://127.0.0.1:${await slow.listen()}`, apiKey: slow.token }, 'sync_timeout'],
   ] as const;
   for (const [call, words] of failing) {
-    const { code, said, files } = await curl(call);
+    const { code, output, files } = await curl(call);
     t.not(code, 0, words);
-    t.true(said.includes(words), said);
+    t.true(output.includes(words), output);
     t.deepEqual(files, {}, words);
   }
   rmSync(path.join(directory, 'photo.jpg'));
@@ -94,7 +94,7 @@ test('curl › fails, says why and leaves no file where no picture came', async 
 
 test('curl › writes the picture, and one picture is paid once', async t => {
   const before = await spent();
-  const done = { code: 0, said: '', files: { 'cutout.png': 'a cut-out' } };
+  const done = { code: 0, output: '', files: { 'cutout.png': 'a cut-out' } };
   t.deepEqual(await curl({ apiKey: app.token }), done);
   t.deepEqual(await curl(), done);
   t.is((await spent()) - before, 1);
@@ -176,8 +176,8 @@ test('each language › makes the same request as curl', async t => {
   t.is((await curl(call)).code, 0);
   const before = await spent();
   for (const language of languages) {
-    const { code, said, files } = await runSample(language, call);
-    t.deepEqual([code, said], [0, ''], language.name);
+    const { code, output, files } = await runSample(language, call);
+    t.deepEqual([code, output], [0, ''], language.name);
     t.deepEqual([...new Set(Object.values(files))], ['a cut-out'], language.name);
     for (const name of Object.keys(files)) rmSync(path.join(directory, name));
   }
@@ -186,9 +186,9 @@ test('each language › makes the same request as curl', async t => {
 
 test('each language › fails and says why', async t => {
   for (const language of languages) {
-    const { code, said, files } = await runSample(language, { baseUrl: `${baseUrl}/none` });
+    const { code, output, files } = await runSample(language, { baseUrl: `${baseUrl}/none` });
     t.deepEqual([code, files], [1, {}], language.name);
-    t.regex(said, /NOT_FOUND|There is no such path/, language.name);
+    t.regex(output, /NOT_FOUND|There is no such path/, language.name);
   }
 });
 

@@ -86,8 +86,8 @@ export class AccountJobs {
     if (search !== undefined) {
       const apiKeyIds = (await this.keys(accountId)).map(({ id }) => id);
       if (apiKeyIds.length === 0) return { jobs: [], next: undefined };
-      const asked = { accountId, apiKeyIds, text: search, limit: ACCOUNT_JOBS_PAGE };
-      return { jobs: await jobs.search(asked), next: undefined };
+      const query = { accountId, apiKeyIds, text: search, limit: ACCOUNT_JOBS_PAGE };
+      return { jobs: await jobs.search(query), next: undefined };
     }
     // Otherwise the database would read all jobs of another account's key.
     if (apiKeyId !== undefined && !(await this.#isKeyOf(accountId, apiKeyId))) {
@@ -128,7 +128,7 @@ export class AccountJobs {
    */
   async webhooks(
     accountId: string,
-    asked: {
+    filter: {
       readonly status: OperatorNotification['status'] | undefined;
       readonly after: string | undefined;
     },
@@ -136,7 +136,7 @@ export class AccountJobs {
     const { operateWebhooks } = this.#dependencies;
     const limit = ACCOUNT_JOBS_PAGE + 1;
     const { rows: found, last } = pageOf(
-      await operateWebhooks.list({ ...asked, accountId, limit }),
+      await operateWebhooks.list({ ...filter, accountId, limit }),
       ACCOUNT_JOBS_PAGE,
     );
     return { found, next: last && notificationCursor(last) };

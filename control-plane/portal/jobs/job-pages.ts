@@ -44,7 +44,7 @@ export function registerJobsRoutes(
 ): void {
   const { accountJobs } = services;
   const find = (request: JobRequest) => findJob(request, accountJobs);
-  looked(account, accountJobs);
+  registerChecked(account, accountJobs);
   account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs));
   account.get('/jobs/results.zip', READ_RESULTS, (request, reply) =>
     sendResultsZip(
@@ -82,7 +82,7 @@ export function registerJobsRoutes(
   );
 }
 
-function looked(account: FastifyInstance, accountJobs: AccountJobs): void {
+function registerChecked(account: FastifyInstance, accountJobs: AccountJobs): void {
   account.post(
     '/jobs/:jobId/looked',
     { config: { permission: 'jobs.correct' } },
@@ -109,19 +109,19 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
   const question = questionOf(request);
   const { jobs, next } = await accountJobs.list(accountId, question);
   const keys = await accountJobs.keys(accountId);
-  const said = words.jobs;
+  const text = words.jobs;
   return renderPage(reply, {
-    title: said.title,
-    lead: said.lead,
+    title: text.title,
+    lead: text.lead,
     active: 'jobs',
-    said: said.look.said,
+    notices: text.look.notices,
     actions: zipLink(visit, question, jobs),
     main: html`<div>
       ${groups(visit, question)}
       ${filters(visit, question, keys)}
       ${ui.dataTable({
-        caption: said.title,
-        columns: jobColumns(visit, { label: said.key, cut: true }),
+        caption: text.title,
+        columns: jobColumns(visit, { label: text.key, cut: true }),
         rows: jobs.map(job => jobRow(visit, job, keyName(words, keys, job.apiKeyId))),
         empty: ui.emptyState(nothing(visit, question)),
       })}
@@ -176,14 +176,14 @@ function queryFor({ group, apiKeyId, days, search }: AccountJobQuestion) {
 }
 
 function isFiltered(question: AccountJobQuestion): boolean {
-  return Object.values(queryFor(question)).some(asked => asked !== undefined);
+  return Object.values(queryFor(question)).some(value => value !== undefined);
 }
 
-function groups({ words: { jobs: said } }: Visit, question: AccountJobQuestion): VNode {
+function groups({ words: { jobs: text } }: Visit, question: AccountJobQuestion): VNode {
   return ui.segments(
-    said.state,
+    text.state,
     ACCOUNT_JOB_GROUPS.map(group => ({
-      label: said.groups[group],
+      label: text.groups[group],
       href: ui.withQuery(PATH, queryFor({ ...question, group, search: undefined })),
       active: question.search === undefined && group === question.group,
     })),
@@ -191,7 +191,7 @@ function groups({ words: { jobs: said } }: Visit, question: AccountJobQuestion):
 }
 
 function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly JobKey[]): VNode {
-  const said = words.jobs;
+  const text = words.jobs;
   return ui.filterForm(
     PATH,
     question.group === 'all'
@@ -199,7 +199,7 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
       : html`<input type="hidden" name="state" value=${question.group} />`,
     ui.textField({
       name: 'search',
-      label: said.search,
+      label: text.search,
       type: 'search',
       value: question.search,
       maxlength: SEARCH_LENGTH_MAX,
@@ -207,20 +207,20 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
     }),
     ui.selectField({
       name: 'key',
-      label: said.key,
+      label: text.key,
       value: question.apiKeyId ?? '',
       options: [
-        { value: '', label: said.anyKey },
+        { value: '', label: text.anyKey },
         ...keys.map(({ id }) => ({ value: id, label: keyName(words, keys, id) })),
       ],
     }),
     ui.selectField({
       name: 'days',
-      label: said.ended,
+      label: text.ended,
       value: String(question.days),
       options: DAYS_LISTED.map(days => ({
         value: String(days),
-        label: fill(days === 1 ? said.days.one : said.days.other, { count: days }),
+        label: fill(days === 1 ? text.days.one : text.days.other, { count: days }),
       })),
     }),
     ui.button({ label: words.common.apply, kind: 'secondary' }),
@@ -232,8 +232,8 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
 
 type ListedJob = JobStatus & JobOutcome & Pick<Job, 'reference'>;
 
-export function jobColumns({ words: { jobs: said } }: Visit, ...key: ui.Column[]): ui.Column[] {
-  return [said.job, said.state, ...key, ui.end(said.took), said.result, said.id];
+export function jobColumns({ words: { jobs: text } }: Visit, ...key: ui.Column[]): ui.Column[] {
+  return [text.job, text.state, ...key, ui.end(text.took), text.result, text.id];
 }
 
 export function jobRow(visit: Visit, job: ListedJob, ...key: string[]): Child[] {
@@ -299,16 +299,16 @@ export async function renderJob(
   const isOpen = ['queued', 'processing'].includes(publicState(job));
   if (isOpen && job.correction !== null) reply.header('refresh', REFRESH_S);
   const { words } = visit;
-  const said = words.jobs;
+  const text = words.jobs;
   const { failure } = job;
-  const again = failure?.retryable ? said.tryAgain : said.sameAgain;
+  const again = failure?.retryable ? text.tryAgain : text.sameAgain;
   return renderPage(reply, {
-    title: `${said.one} ${job.reference ?? job.id.slice(0, 8)}`,
+    title: `${text.one} ${job.reference ?? job.id.slice(0, 8)}`,
     active: 'jobs',
-    back: { href: PATH, label: said.title },
+    back: { href: PATH, label: text.title },
     scripts: ['compare.js', 'paint.js', 'correct.js'],
     status: refused?.status ?? 200,
-    said: said.resent,
+    notices: text.resent,
     main: html`<div data-state=${publicState(job)}>
       ${refused && html`<div data-refusal>${refused.notice}</div>`}
       ${failure === null ? null : ui.notice('bad', `${failureText(words, failure.code)} ${again}`)}
@@ -316,7 +316,7 @@ export async function renderJob(
         ${cutOut(visit, job, baseUrl)}
         ${facts(visit, job, keyName(words, keys, job.apiKeyId))}
       </div>
-      ${lookAt(visit, job)}
+      ${warnedActions(visit, job)}
       ${result(visit, job, baseUrl)}
       ${correcting(visit, job, {
         pageOf: id => `${PATH}/${id}`,
@@ -329,7 +329,7 @@ export async function renderJob(
 }
 
 /** Actions for a warned result. The form leads back to the list of warned results. */
-function lookAt({ words, csrf, role }: Visit, job: Job): Child {
+function warnedActions({ words, csrf, role }: Visit, job: Job): Child {
   const isOf = publicState(job) === 'succeeded' && may(role, 'jobs.correct');
   if (!isOf || warningsOf(job.result?.sight ?? null).length === 0) return null;
   const { done, correctable } = words.jobs.look;
@@ -348,30 +348,30 @@ function lookAt({ words, csrf, role }: Visit, job: Job): Child {
 type FactsOfJob = ListedJob & Pick<Job, 'correction' | 'kept' | 'model' | 'outputFormat'>;
 
 function facts({ words, formats }: Visit, job: FactsOfJob, key: string): VNode {
-  const said = words.jobs;
+  const text = words.jobs;
   const instant = (ms: number | null) => ui.time(ms, formats.exactTime);
   const status = publicState(job);
   const { correction: corrects } = job;
   return ui.definitionList([
-    [said.job, ui.copyable(job.id, words.common)],
-    [said.reference, job.reference],
-    [said.state, statusBadge(words, status)],
-    [said.key, key],
+    [text.job, ui.copyable(job.id, words.common)],
+    [text.reference, job.reference],
+    [text.state, statusBadge(words, status)],
+    [text.key, key],
     [
-      said.corrects,
+      text.corrects,
       corrects && html`<a href=${`${PATH}/${corrects.of}`}>${ui.shortId(corrects.of)}</a>`,
     ],
-    [said.mode, job.class === 'playground' ? said.playground : said.modes[job.class]],
-    [said.credits, said.charged[chargeOf(job)]],
-    [said.created, instant(job.createdAtMs)],
-    [said.started, instant(job.startedAtMs)],
-    [said.finished, instant(job.finishedAtMs)],
-    [said.errorCode, job.failure && errorText(job.failure)],
-    [said.models, modelsText(words, job)],
-    [said.format, job.outputFormat.toUpperCase()],
-    [said.size, sizeOf(words, formats, job)],
-    [said.warnings, warningsText(words, job)],
-    [said.expires, status === 'succeeded' ? instant(job.expiresAtMs) : null],
+    [text.mode, job.class === 'playground' ? text.playground : text.modes[job.class]],
+    [text.credits, text.charged[chargeOf(job)]],
+    [text.created, instant(job.createdAtMs)],
+    [text.started, instant(job.startedAtMs)],
+    [text.finished, instant(job.finishedAtMs)],
+    [text.errorCode, job.failure && errorText(job.failure)],
+    [text.models, modelsText(words, job)],
+    [text.format, job.outputFormat.toUpperCase()],
+    [text.size, sizeOf(words, formats, job)],
+    [text.warnings, warningsText(words, job)],
+    [text.expires, status === 'succeeded' ? instant(job.expiresAtMs) : null],
   ]);
 }
 
@@ -432,20 +432,20 @@ function resultActions({ words }: Visit, job: JobStatus, baseUrl: string): VNode
 /** The browser loads the whole file only if the person opens it, or if nothing smaller exists. */
 function result(visit: Visit, job: FactsOfJob, baseUrl: string): Child {
   const { words, role } = visit;
-  const said = words.jobs;
+  const text = words.jobs;
   const status = publicState(job);
-  if (status === 'expired') return section(said.result, html`<p class="soft">${said.gone}</p>`);
+  if (status === 'expired') return section(text.result, html`<p class="soft">${text.gone}</p>`);
   if (status !== 'succeeded') return null;
   if (!may(role, 'results.read')) {
-    return section(said.result, html`<p class="soft">${said.notForViewers}</p>`);
+    return section(text.result, html`<p class="soft">${text.notForViewers}</p>`);
   }
   const href = resultPath(job);
   if (hasThumbnail(visit, job)) {
     const stage = resultStage(words, href, job.outputFormat, originalOf(visit, job), 'lazy');
-    return html`<details class="section whole"><summary>${said.fullSize}</summary>${stage}</details>`;
+    return html`<details class="section whole"><summary>${text.fullSize}</summary>${stage}</details>`;
   }
   return section(
-    said.result,
+    text.result,
     resultStage(words, href, job.outputFormat, originalOf(visit, job)),
     resultActions(visit, job, baseUrl),
   );
@@ -460,32 +460,32 @@ type NotifiedJob = JobStatus & Pick<Job, 'callback'>;
 
 function notificationOf(visit: Visit, job: NotifiedJob, sent: NotificationView | undefined): Child {
   const { words, formats } = visit;
-  const said = words.jobs;
+  const texts = words.jobs;
   if (job.callback === null) return null;
   if (sent === undefined) {
-    const text = job.finishedAtMs === null ? said.notYet : said.notificationGone;
-    return section(said.notification, html`<p class="soft">${text}</p>`);
+    const text = job.finishedAtMs === null ? texts.notYet : texts.notificationGone;
+    return section(texts.notification, html`<p class="soft">${text}</p>`);
   }
-  const columns = [said.attempt, said.at, said.answer, ui.end(said.took)];
+  const columns = [texts.attempt, texts.at, texts.answer, ui.end(texts.took)];
   const unknown = sent.attempts - sent.log.length;
   const rows = sent.log.map(({ atMs, statusCode, durationMs }, index) => [
     String(unknown + index + 1),
     ui.time(atMs, formats.exactTime),
-    statusCode === null ? said.noAnswer : `HTTP ${statusCode}`,
+    statusCode === null ? texts.noAnswer : `HTTP ${statusCode}`,
     formats.duration(durationMs),
   ]);
   return section(
-    said.notification,
+    texts.notification,
     ui.definitionList([
-      [said.receiver, sent.receiver],
-      [said.state, ui.badge(said.statuses[sent.status], STATUS_TONES[sent.status])],
-      [said.attempts, formats.credits(sent.attempts)],
-      [said.lastFailure, sent.lastFailure && said.failures[sent.lastFailure]],
-      [said.nextAttempt, ui.time(sent.nextAttemptAtMs, formats.exactTime)],
+      [texts.receiver, sent.receiver],
+      [texts.state, ui.badge(texts.statuses[sent.status], STATUS_TONES[sent.status])],
+      [texts.attempts, formats.credits(sent.attempts)],
+      [texts.lastFailure, sent.lastFailure && texts.failures[sent.lastFailure]],
+      [texts.nextAttempt, ui.time(sent.nextAttemptAtMs, formats.exactTime)],
     ]),
-    rows.length === 0 ? null : ui.dataTable({ caption: said.attempts, columns, rows }),
+    rows.length === 0 ? null : ui.dataTable({ caption: texts.attempts, columns, rows }),
     unknown > 0
-      ? html`<p class="hint">${fill(said.unknownAttempts, { count: unknown })}</p>`
+      ? html`<p class="hint">${fill(texts.unknownAttempts, { count: unknown })}</p>`
       : null,
     resend(visit, job, sent),
   );
@@ -494,14 +494,14 @@ function notificationOf(visit: Visit, job: NotifiedJob, sent: NotificationView |
 const STATUS_TONES = { pending: 'warning', delivered: 'good', failed: 'bad' } as const;
 
 export function resend({ words, csrf, role }: Visit, job: JobStatus, sent: NotificationView) {
-  const said = words.jobs;
-  if (sent.status === 'delivered') return html`<p class="hint">${said.whyNot.delivered}</p>`;
+  const text = words.jobs;
+  if (sent.status === 'delivered') return html`<p class="hint">${text.whyNot.delivered}</p>`;
   const isSigned = sent.secretEraseAtMs !== null && sent.secretEraseAtMs > job.readAtMs;
-  if (!isSigned) return html`<p class="hint">${said.whyNot.erased}</p>`;
-  if (!may(role, 'jobs.resend')) return html`<p class="hint">${said.whyNot.role}</p>`;
+  if (!isSigned) return html`<p class="hint">${text.whyNot.erased}</p>`;
+  if (!may(role, 'jobs.resend')) return html`<p class="hint">${text.whyNot.role}</p>`;
   return ui.postForm(
     { action: `${PATH}/${job.id}/resend`, csrf, class: 'actions' },
-    ui.button({ label: said.resend, kind: 'secondary' }),
+    ui.button({ label: text.resend, kind: 'secondary' }),
   );
 }
 

@@ -124,12 +124,12 @@ async function renderThing(reply: FastifyReply, id: string, view: View): Promise
   if (thing.finishedAtMs === null) reply.header('refresh', REFRESH_S);
   const path = `${view.path}/${thing.id}`;
   const { groups, state, empty } = words.jobs;
-  const places = { after: after || undefined, next: thing.next?.toString() };
+  const cursors = { after: after || undefined, next: thing.next?.toString() };
   return renderPage(reply, {
     title: `${texts.thing} ${thing.name ?? thing.id.slice(0, 8)}`,
     active: page.name,
     back: { href: view.path, label: texts.title },
-    said: texts.said,
+    notices: texts.said,
     actions: [zipLink(view, thing), formOf(view, thing, 'danger')],
     main: html`<div>
       <div class="progress">${progressOf(view, thing)}</div>
@@ -152,7 +152,7 @@ async function renderThing(reply: FastifyReply, id: string, view: View): Promise
         }),
         empty: ui.emptyState(empty),
       })}
-      ${ui.pager(words.common, path, places, { state: only })}
+      ${ui.pager(words.common, path, cursors, { state: only })}
       </section>
     </div>`,
   });
@@ -200,9 +200,9 @@ function zipLink({ visit, path }: View, { id, counts }: ThingPage): Child {
 function formOf(view: View, { id, action }: AccountThing, kind: ui.ButtonKind): Child {
   const { role, csrf } = view.visit;
   const of = action === undefined ? undefined : view.page.actions[action];
-  const said = view.texts.actions[action ?? ''];
-  if (of === undefined || said === undefined || !may(role, MAY[of.by])) return null;
-  const { label, confirm } = said;
+  const text = view.texts.actions[action ?? ''];
+  if (of === undefined || text === undefined || !may(role, MAY[of.by])) return null;
+  const { label, confirm } = text;
   return ui.postForm(
     { action: `${view.path}/${id}/${action}`, csrf, class: 'inline' },
     ui.button({

@@ -41,7 +41,7 @@ export function webhookTable(
       { label: actions, silent: true, align: 'end' },
     ],
     rows: found.map(one => [
-      html`${subjectOf(one, pathOf(one.event), all)} <div class="soft">${ui.ago(one.created_at, formats.exactTime)}</div>`,
+      html`${webhookSubject(one, pathOf(one.event), all)} <div class="soft">${ui.ago(one.created_at, formats.exactTime)}</div>`,
       ui.badge(words.statuses[one.status], TONES[one.status]),
       one.receiver,
       formats.credits(one.attempts),
@@ -64,7 +64,7 @@ function lastAnswer(
     <div class="soft">${ui.ago(at, formats.exactTime)}</div>`;
 }
 
-function subjectOf(
+function webhookSubject(
   { job_id: id, event }: OperatorNotification,
   path: string | undefined,
   words: Words,

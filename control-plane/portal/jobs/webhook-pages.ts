@@ -20,22 +20,22 @@ export function registerWebhooksRoute(account: FastifyInstance, accountJobs: Acc
 async function renderWebhooks(reply: FastifyReply, accountJobs: AccountJobs) {
   const visit = visitOf(reply.request);
   const { words, role, csrf, accountId } = visit;
-  const { webhooks: said, operator, jobs } = words;
-  const [asked, after] = ['status', 'after'].map(name => queryOf(reply.request, name));
-  const status = NOTIFICATION_STATUSES.find(one => one === asked);
-  const place = typeof after === 'string' ? after : undefined;
-  const { found, next } = await accountJobs.webhooks(accountId, { status, after: place });
+  const { webhooks: text, operator, jobs } = words;
+  const [state, after] = ['status', 'after'].map(name => queryOf(reply.request, name));
+  const status = NOTIFICATION_STATUSES.find(one => one === state);
+  const cursor = typeof after === 'string' ? after : undefined;
+  const { found, next } = await accountJobs.webhooks(accountId, { status, after: cursor });
   const link = (value: typeof status, label: string) => ({
     ...{ label, href: ui.withQuery(WEBHOOKS_PATH, { status: value }), active: value === status },
   });
   const { statuses } = operator.notifications;
   return renderPage(reply, {
-    title: said.title,
-    lead: said.lead,
+    title: text.title,
+    lead: text.lead,
     active: 'webhooks',
-    said: jobs.resent,
+    notices: jobs.resent,
     main: [
-      ui.segments(said.title, [
+      ui.segments(text.title, [
         link(undefined, operator.all),
         ...NOTIFICATION_STATUSES.map(one => link(one, statuses[one])),
       ]),
@@ -54,10 +54,10 @@ async function renderWebhooks(reply: FastifyReply, accountJobs: AccountJobs) {
         },
         empty: ui.emptyState({
           title: operator.notifications.empty,
-          text: status === undefined ? said.emptyText : undefined,
+          text: status === undefined ? text.emptyText : undefined,
         }),
       }),
-      ui.pager(words.common, WEBHOOKS_PATH, { after: place, next }, { status }),
+      ui.pager(words.common, WEBHOOKS_PATH, { after: cursor, next }, { status }),
     ],
   });
 }

@@ -56,8 +56,8 @@ test('jobs › by the key of another account are none, and none of that key are 
   };
   const jobs = { ...app.stores.jobs, list: count };
   const accountJobs = new AccountJobs({ ...app.stores, jobs, operateWebhooks: {} as never });
-  const asked = { group: 'all', days: 30, search: undefined, after: undefined } as const;
-  const list = (apiKeyId: string) => accountJobs.list(app.accountId, { ...asked, apiKeyId });
+  const question = { group: 'all', days: 30, search: undefined, after: undefined } as const;
+  const list = (apiKeyId: string) => accountJobs.list(app.accountId, { ...question, apiKeyId });
   t.deepEqual(await list(foreign.id), { jobs: [], next: undefined });
   t.is(lists, 0);
   await list(app.token.slice(3, 15));

@@ -134,7 +134,7 @@ export function valuesOf({ name, policy }: ApiKey): TypedKey['values'] {
   };
 }
 
-/** `asked` is undefined if a field is wrong. @param isNew a new key has no expiry to keep */
+/** `parsed` is undefined if a field is wrong. @param isNew a new key has no expiry to keep */
 export function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
   const values = {
     name: form.text('name'),
@@ -169,7 +169,7 @@ export function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
   };
   const isRead = name !== undefined && expires !== undefined && period !== undefined;
   if (!isRead || Object.keys(errors).length > 0 || 'wrong' in networks) {
-    return { values, asked: undefined, errors };
+    return { values, parsed: undefined, errors };
   }
   const policy: ApiKey['policy'] = {
     ...(typeof credits === 'number' && { cap: { credits, period } }),
@@ -178,7 +178,7 @@ export function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
     ...(typeof models === 'object' && { models }),
     ...(typeof networks.networks === 'object' && { networks: networks.networks }),
   };
-  return { values, asked: { name, expires, policy }, errors };
+  return { values, parsed: { name, expires, policy }, errors };
 }
 
 function parseExpires(text: string, isNew: boolean) {

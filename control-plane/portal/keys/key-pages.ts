@@ -37,7 +37,7 @@ export function registerKeyRoutes(
   account.get('/keys', READ, async (request, reply) => {
     const visit = visitOf(request);
     const after = queryOf(request, 'after');
-    const page = await keys.list(visit.accountId, placeOf(after));
+    const page = await keys.list(visit.accountId, keyCursorOf(after));
     const { next } = page;
     const { words, role } = visit;
     const mayManage = may(role, 'keys.manage');
@@ -55,9 +55,9 @@ export function registerKeyRoutes(
   account.get('/keys/new', MANAGE, (_request, reply) => renderNew(reply));
   account.post('/keys', MANAGE, async (request, reply) => {
     const { accountId, actor, words } = visitOf(request);
-    const { asked, ...typed } = readKeyForm(formOf(request), words, true);
-    if (asked === undefined) return renderNew(reply, typed);
-    const { name, expires, policy } = asked;
+    const { parsed, ...typed } = readKeyForm(formOf(request), words, true);
+    if (parsed === undefined) return renderNew(reply, typed);
+    const { name, expires, policy } = parsed;
     const expiresIn = typeof expires === 'object' ? { expiresInMs: expires.inMs } : {};
     const made = await keys.create(accountId, { name, policy, ...expiresIn }, actor);
     if (made === 'too-many') {
@@ -69,9 +69,9 @@ export function registerKeyRoutes(
   account.get('/keys/:id', READ, (request: KeyRequest, reply) => showKey(request, reply));
   account.post('/keys/:id', MANAGE, async (request: KeyRequest, reply) => {
     const { accountId, actor, words } = visitOf(request);
-    const { asked, ...typed } = readKeyForm(formOf(request), words, false);
-    if (asked === undefined) return showKey(request, reply, typed);
-    const { expires, ...rest } = asked;
+    const { parsed, ...typed } = readKeyForm(formOf(request), words, false);
+    if (parsed === undefined) return showKey(request, reply, typed);
+    const { expires, ...rest } = parsed;
     const change = { ...rest, ...(expires === 'keep' ? {} : { expires }) };
     const changed = await keys.change(accountId, request.params.id, change, actor);
     if (changed === undefined) throw new PageError('notFound');
@@ -151,7 +151,7 @@ async function renderKey(
     active: 'keys',
     back: { href: KEYS_PATH, label: keys.title },
     status: typed === undefined ? 200 : 422,
-    said: keys.said,
+    notices: keys.notices,
     main: html`<div>
       ${facts(visit, row)}
       ${
@@ -229,7 +229,7 @@ function isOverlap(text: string): text is keyof typeof ROTATION_OVERLAPS {
   return Object.hasOwn(ROTATION_OVERLAPS, text);
 }
 
-function placeOf(after: unknown) {
+function keyCursorOf(after: unknown) {
   if (after === undefined) return undefined;
   const [, createdAtMs, id] = /^(\d{1,15})-([0-9A-Za-z]{12})$/.exec(String(after)) ?? [];
   if (createdAtMs === undefined || id === undefined) throw new PageError('badForm');

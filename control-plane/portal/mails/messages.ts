@@ -95,11 +95,11 @@ export async function takeFromToday(
 ): Promise<(Withheld | undefined)[]> {
   if (messages.length === 0) return [];
   const counted = messages.map(message => countsOf(accountId, message, max));
-  const asked = new Map<string, number>();
-  for (const { name } of counted.flat()) asked.set(name, (asked.get(name) ?? 0) + 1);
-  await raise(database, tx, asked);
-  const rows = await readRows(tx, [...asked.keys()]);
-  const before = new Map([...asked].map(([name, by]) => [name, rows.get(name)!.used - by]));
+  const counts = new Map<string, number>();
+  for (const { name } of counted.flat()) counts.set(name, (counts.get(name) ?? 0) + 1);
+  await raise(database, tx, counts);
+  const rows = await readRows(tx, [...counts.keys()]);
+  const before = new Map([...counts].map(([name, by]) => [name, rows.get(name)!.used - by]));
   const { withheldBy, used } = takeMessages(counted, before);
   for (const [name, row] of rows) {
     const withheld = withheldBy.filter(count => count?.name === name).length;
@@ -110,10 +110,10 @@ export async function takeFromToday(
       .where('key_hash', '=', hashOf(name))
       .execute();
   }
-  return withheldBy.map((count, place) => {
+  return withheldBy.map((count, index) => {
     if (count === undefined) return undefined;
     const first = withheldBy.findIndex(one => one?.name === count.name);
-    const isFirst = first === place && rows.get(count.name)!.withheld === 0;
+    const isFirst = first === index && rows.get(count.name)!.withheld === 0;
     return { reason: count.reason, isFirst };
   });
 }
@@ -167,8 +167,8 @@ export function removeOldCounts(database: Database, limit: number): Promise<numb
   return removeOldRows(database, days, limit);
 }
 
-async function raise({ dialect, nowMs }: Database, tx: Db, asked: ReadonlyMap<string, number>) {
-  const values = [...asked]
+async function raise({ dialect, nowMs }: Database, tx: Db, counts: ReadonlyMap<string, number>) {
+  const values = [...counts]
     .map(([name, used]) => ({ key_hash: hashOf(name), used }))
     .sort((one, other) => (one.key_hash < other.key_hash ? -1 : 1))
     .map(row => ({ ...row, day_at: startOfDay(nowMs), withheld: 0 }));

@@ -173,7 +173,7 @@ export class SmtpSender implements MailSender {
         disableFileAccess: true,
         disableUrlAccess: true,
       })
-      .then((): MailOutcome => ({ kind: 'sent' }), outcomeOf)
+      .then((): MailOutcome => ({ kind: 'sent' }), mailOutcomeOf)
       .finally(() => transport.close());
     return Promise.race([sent, ended]);
   }
@@ -199,7 +199,7 @@ function serverOf(url: URL): SMTPTransport.Options {
 const OF_THE_MAIL = new Set(['EENVELOPE', 'EMESSAGE']);
 
 /** 5xx is about the mail itself (RFC 5321 section 4.2.1). */
-function outcomeOf(error: unknown): MailOutcome {
+function mailOutcomeOf(error: unknown): MailOutcome {
   const { code = 'unknown', responseCode } = error as { code?: string; responseCode?: number };
   const text = responseCode === undefined ? code : `${code}-${responseCode}`;
   const isForGood = OF_THE_MAIL.has(code) && responseCode !== undefined && responseCode >= 500;

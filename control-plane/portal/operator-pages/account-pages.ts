@@ -227,7 +227,7 @@ async function move(
     }
   }
   request.log.info({ command: `credits ${kind}`, account, credits, reference: called }, 'operator');
-  const said = kind === 'grant' ? 'granted' : 'revoked';
-  const code = outcome.kind === 'entered' ? said : 'alreadyEntered';
+  const notice = kind === 'grant' ? 'granted' : 'revoked';
+  const code = outcome.kind === 'entered' ? notice : 'alreadyEntered';
   return reply.redirect(`${ACCOUNTS_PATH}/${encodeURIComponent(account)}?said=${code}`, 303);
 }

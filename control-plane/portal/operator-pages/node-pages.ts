@@ -131,13 +131,13 @@ function drainForm(node: OperatorNode, { own, csrf }: OperatorVisit): VNode | nu
   const command = node.draining ? 'undrain' : 'drain';
   const label = words[command];
   const name = { node: node.node_id };
-  const ask = node.draining ? {} : { confirm: fill(words.drainAsk, name) };
+  const options = node.draining ? {} : { confirm: fill(words.drainAsk, name) };
   return ui.postForm(
     {
       action: `${NODES_PATH}/${encodeURIComponent(node.node_id)}/${command}`,
       csrf,
       class: 'inline',
     },
-    ui.button({ label, kind: 'secondary', describe: `${label} ${node.node_id}`, ...ask }),
+    ui.button({ label, kind: 'secondary', describe: `${label} ${node.node_id}`, ...options }),
   );
 }

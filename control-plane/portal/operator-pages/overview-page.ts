@@ -129,7 +129,7 @@ function sumOf(hours: readonly HourOfJobs[], what: 'succeeded' | 'failed'): numb
 }
 
 function trends({ words, own, formats }: OperatorVisit, hours: readonly HourOfJobs[]): VNode {
-  const { overview: said } = own;
+  const { overview: text } = own;
   const { succeeded, failed } = words.usage.outcomes;
   const chart = (
     title: string,
@@ -140,7 +140,7 @@ function trends({ words, own, formats }: OperatorVisit, hours: readonly HourOfJo
     ui.panel(
       html`<h3>${title}</h3>`,
       barChart({
-        ...{ title, series, ...options, barLabel: said.hour, tableLabel: words.common.chartTable },
+        ...{ title, series, ...options, barLabel: text.hour, tableLabel: words.common.chartTable },
         bars: hours.map(hour => ({
           label: formats.dateTime(hour.startMs),
           shortLabel: new Date(hour.startMs).toISOString().slice(11, 16),
@@ -149,12 +149,12 @@ function trends({ words, own, formats }: OperatorVisit, hours: readonly HourOfJo
       }),
     );
   return ui.section(
-    { title: said.trends, lead: fill(said.trendsLead, { count: TIMED_MAX }) },
+    { title: text.trends, lead: fill(text.trendsLead, { count: TIMED_MAX }) },
     html`<div class="columns">
-      ${chart(said.ended, [succeeded, failed], hour => [hour.succeeded, hour.failed], {
+      ${chart(text.ended, [succeeded, failed], hour => [hour.succeeded, hour.failed], {
         format: formats.credits,
       })}
-      ${chart(said.times, [said.work, said.wait], hour => [hour.workMs, hour.waitMs], {
+      ${chart(text.times, [text.work, text.wait], hour => [hour.workMs, hour.waitMs], {
         format: formats.duration,
         areMeans: true,
       })}

@@ -39,8 +39,8 @@ export function registerJobPages(pages: FastifyInstance, services: OperatorServi
   pages.post<{ Params: { job: string } }>(`${JOBS_PATH}/:job/retry`, async (request, reply) => {
     const retried = await operateJobs.retry(request.params.job);
     request.log.info({ command: 'retry', jobId: retried.job_id }, 'operator');
-    const said = retried.lease_ended ? 'leaseEnded' : 'notLeased';
-    return reply.redirect(`${JOBS_PATH}/${retried.job_id}?said=${said}`, 303);
+    const notice = retried.lease_ended ? 'leaseEnded' : 'notLeased';
+    return reply.redirect(`${JOBS_PATH}/${retried.job_id}?said=${notice}`, 303);
   });
 }
 
@@ -122,7 +122,7 @@ function renderJob(reply: FastifyReply, job: OperatorJob, names: AccountNames): 
   const { request } = reply;
   const visit = operatorVisitOf(request);
   const { own, formats } = visit;
-  const { common, jobs: said } = visit.words;
+  const { common, jobs: text } = visit.words;
   const words = own.jobs;
   const isOpen = job.finished_at === null;
   const instant = (iso: string | null) => ui.time(iso, formats.exactTime);
@@ -136,7 +136,7 @@ function renderJob(reply: FastifyReply, job: OperatorJob, names: AccountNames): 
       [words.error, job.error && html`<code>${job.error.code}</code> ${job.error.detail}`],
       [own.account, accountLink(job.account_id, names)],
       [words.key, html`<code>${job.key}</code>`],
-      [words.mode, job.playground ? said.playground : said.modes[job.mode]],
+      [words.mode, job.playground ? text.playground : text.modes[job.mode]],
       [words.created, instant(job.created_at)],
       [words.started, instant(job.started_at)],
       [words.ended, instant(job.finished_at)],

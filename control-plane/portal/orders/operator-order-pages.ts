@@ -73,12 +73,12 @@ async function changeOrder(
   request: OrderRequest,
   reply: FastifyReply,
   services: OrderPageServices,
-  change: () => Promise<keyof OperatorVisit['own']['said']>,
+  change: () => Promise<keyof OperatorVisit['own']['notices']>,
 ): Promise<FastifyReply> {
   try {
-    const said = await change();
+    const notice = await change();
     return reply.redirect(
-      `${ORDERS_PATH}/${encodeURIComponent(request.params.order)}?said=${said}`,
+      `${ORDERS_PATH}/${encodeURIComponent(request.params.order)}?said=${notice}`,
       303,
     );
   } catch (error) {

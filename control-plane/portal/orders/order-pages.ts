@@ -119,7 +119,7 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
       title: words.orders.title,
       lead: words.orders.lead,
       active: 'credits',
-      said: words.orders.said,
+      notices: words.orders.notices,
       main: html`<div>
         ${creditsTabs(visit, orders, 'orders')}
         ${orderTable(visit, rows, orders)}
@@ -198,7 +198,7 @@ async function renderOrder(
     title: fill(text.one, { reference: referenceOf(order) }),
     back: { href: ORDERS_PATH, label: text.title },
     active: 'credits',
-    said: text.said,
+    notices: text.notices,
     status: refused === undefined ? 200 : 422,
     main: html`<div>
       ${refused === undefined ? null : ui.notice('bad', text.refused[refused])}

@@ -37,7 +37,7 @@ interface Paying {
   readonly actor: ServiceActor;
 }
 
-type Repeated = Paying & { readonly auditId: string };
+type RepeatablePaying = Paying & { readonly auditId: string };
 
 export async function pay(database: Database, paying: Paying): Promise<PayOutcome> {
   const known = await findOrder(database, paying.orderId);
@@ -53,7 +53,7 @@ async function judgedPayment(
   database: Database,
   tx: Db,
   order: Order,
-  paying: Repeated,
+  paying: RepeatablePaying,
 ): Promise<PayOutcome> {
   const { payment } = paying;
   const outcome = judgePayment(order, payment);
@@ -72,7 +72,7 @@ async function judgedPayment(
   return { kind: 'paid', order: paid, late: order.state !== 'pending' };
 }
 
-async function accept(database: Database, tx: Db, order: Order, paying: Repeated) {
+async function accept(database: Database, tx: Db, order: Order, paying: RepeatablePaying) {
   const { payment, reportedBy } = paying.payment;
   const update = tx
     .updateTable('orders')
@@ -98,7 +98,7 @@ async function noteOddPayment(
   database: Database,
   tx: Db,
   order: Order,
-  paying: Repeated,
+  paying: RepeatablePaying,
   outcome: 'again' | 'differs',
 ): Promise<void> {
   const reported = await readPayments(tx, order.id);
@@ -116,7 +116,7 @@ async function writePayment(
   database: Database,
   tx: Db,
   order: Order,
-  { payment: { payment, amount, currency, reportedBy } }: Repeated,
+  { payment: { payment, amount, currency, reportedBy } }: RepeatablePaying,
   outcome: PaymentOutcome,
 ): Promise<void> {
   const row = { amount, currency, outcome, told_by: reportedBy, received_at: database.nowMs };
@@ -136,7 +136,7 @@ async function auditPayment(
   database: Database,
   tx: Db,
   order: Order,
-  { auditId, actor, payment: { payment, amount, currency } }: Repeated,
+  { auditId, actor, payment: { payment, amount, currency } }: RepeatablePaying,
   action: string,
 ): Promise<void> {
   const isPaid = action === 'order.paid';

@@ -73,12 +73,12 @@ test('the brand › has a colour that can be read on every ground of both themes
     const css = brandOf({ colour }).style?.bytes.toString() ?? '';
     const found = [...css.matchAll(/--([\w-]+):light-dark\((#[\da-f]{6}),(#[\da-f]{6})\)/g)];
     t.is(found.length, 5, css);
-    for (const place of [0, 1]) {
-      const of = (named: string) => found.find(([, name]) => name === named)?.[place + 2] ?? '';
+    for (const theme of [0, 1]) {
+      const of = (named: string) => found.find(([, name]) => name === named)?.[theme + 2] ?? '';
       t.is(of('fill'), colour);
       t.true(contrast(of('fill-ink'), of('fill')) >= 4.5, css);
       t.true(contrast(of('fill-ink'), of('fill-hover')) >= 4.5, css);
-      for (const ground of [...(GROUNDS[place] ?? []), of('accent-tint')]) {
+      for (const ground of [...(GROUNDS[theme] ?? []), of('accent-tint')]) {
         t.true(contrast(of('accent'), ground) >= 4.5, `${colour} on ${ground}: ${css}`);
       }
     }

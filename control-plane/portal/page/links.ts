@@ -13,8 +13,8 @@ export function pager(
   query: Query = {},
 ): VNode | null {
   if (next === undefined && after === undefined) return null;
-  const link = (label: string, place: Query, rel?: string) =>
-    html`<a class="button secondary" href=${withQuery(path, { ...query, ...place })} rel=${rel}>${label}</a>`;
+  const link = (label: string, target: Query, rel?: string) =>
+    html`<a class="button secondary" href=${withQuery(path, { ...query, ...target })} rel=${rel}>${label}</a>`;
   return html`<nav class="pager" aria-label=${words.pages}>
     ${after === undefined ? null : link(words.first, {})}
     ${next === undefined ? null : link(words.more, { after: next }, 'next')}

@@ -41,7 +41,7 @@ export function renderOperatorPage(reply: FastifyReply, page: OperatorPage): Fas
   });
   return renderFramed(
     reply,
-    { ...page, said: own.said },
+    { ...page, notices: own.notices },
     { path: OPERATOR_PATH, nav: isSignedIn ? nav : [], navigation: own.title, area: own.title },
   );
 }

@@ -21,7 +21,7 @@ export interface PageContent {
   readonly status?: number;
   readonly scripts?: readonly string[];
   /** Texts of the codes of `?said=`, so that no free text of an address gets onto a page. */
-  readonly said?: Readonly<Record<string, string>>;
+  readonly notices?: Readonly<Record<string, string>>;
 }
 
 export interface NavLink {
@@ -47,13 +47,13 @@ interface Frame {
   readonly person?: SignedIn | undefined;
 }
 
-type FrameProps = Omit<PageContent, 'said'> &
+type FrameProps = Omit<PageContent, 'notices'> &
   Frame &
   Locale & {
     readonly brand: Brand | undefined;
     readonly address: string;
     readonly csrf: string | undefined;
-    readonly said: string | undefined;
+    readonly outcome: string | undefined;
   };
 
 /** No inline script or style, no other host, and no frame. */
@@ -85,9 +85,9 @@ const PAGE_HEADERS = {
 export function renderFramed(reply: FastifyReply, page: PageContent, frame: Frame): FastifyReply {
   const { request } = reply;
   const csrf = maybeCsrf(request);
-  const said = saidOf(request, page.said);
+  const outcome = noticeOf(request, page.notices);
   const locale = localeOf(request);
-  const more = { csrf, said, brand: brandOf(request), address: request.url };
+  const more = { csrf, outcome, brand: brandOf(request), address: request.url };
   const scripts = ['copy.js', 'confirm.js', 'times.js', ...(page.scripts ?? [])];
   const document = pageDocument({ ...page, ...frame, ...locale, ...more, scripts });
   return reply
@@ -96,10 +96,10 @@ export function renderFramed(reply: FastifyReply, page: PageContent, frame: Fram
     .send(renderDocument(document));
 }
 
-function saidOf(request: FastifyRequest, words: PageContent['said']): string | undefined {
-  const said = queryOf(request, 'said');
-  if (words === undefined || typeof said !== 'string') return undefined;
-  return Object.hasOwn(words, said) ? words[said] : undefined;
+function noticeOf(request: FastifyRequest, words: PageContent['notices']): string | undefined {
+  const code = queryOf(request, 'said');
+  if (words === undefined || typeof code !== 'string') return undefined;
+  return Object.hasOwn(words, code) ? words[code] : undefined;
 }
 
 export function pageDocument(props: FrameProps): VNode {
@@ -161,14 +161,14 @@ function strangersBody(props: FrameProps): VNode {
   </body>`;
 }
 
-function mainOf({ title, lead, actions, back, main, said }: FrameProps): VNode {
+function mainOf({ title, lead, actions, back, main, outcome }: FrameProps): VNode {
   return html`<main id="main" tabindex="-1">
     ${back === undefined ? null : html`<a class="back" href=${back.href}>${icon('down')}${back.label}</a>`}
     <div class="page-head">
       <div><h1>${title}</h1>${lead ? html`<p class="lead">${lead}</p>` : null}</div>
       ${actions ? html`<div class="actions">${actions}</div>` : null}
     </div>
-    ${said === undefined ? null : notice('good', said)}
+    ${outcome === undefined ? null : notice('good', outcome)}
     ${main}
   </main>`;
 }

@@ -5,7 +5,7 @@ import { pathOf } from '@matting/http/request-path.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
 import fastify, { type FastifyInstance } from 'fastify';
-import { askToSignIn, guardAccountArea } from '../session/account-door.ts';
+import { guardAccountArea, redirectToSignIn } from '../session/account-door.ts';
 import { AuthorityError, actingPerson } from '../session/authority.ts';
 import { csrfTokenOf } from '../session/form-token.ts';
 import { createSecret } from '../session/secret.ts';
@@ -157,8 +157,8 @@ test.before(async () => {
     const { role } = request.params;
     const language = role === 'viewer' ? 'zh-CN' : 'en';
     note(request, { person: { ...VIEWER, role }, csrf: VIEWER.csrf, language });
-    const said = { revoked: 'Key revoked.' };
-    return renderPage(reply, { title: 'Keys', active: 'keys', main: 'x', said });
+    const notices = { revoked: 'Key revoked.' };
+    return renderPage(reply, { title: 'Keys', active: 'keys', main: 'x', notices });
   });
   await app.ready();
 });
@@ -276,7 +276,7 @@ async function openDoor(
   door.addContentTypeParser('*', (_request, _payload, done) => done(null));
   await door.register(cookie);
   door.setErrorHandler((error, request, reply) => {
-    if (error instanceof AuthorityError) return askToSignIn(request, reply);
+    if (error instanceof AuthorityError) return redirectToSignIn(request, reply);
     const { status, kind } = error instanceof PageError ? error : { status: 500, kind: `${error}` };
     return reply.code(status).send(kind);
   });

@@ -46,37 +46,37 @@ export function resultStage(
   original: string | undefined,
   loading?: 'lazy',
 ): VNode {
-  const said = words.playground;
-  if (!SHOWN_BY_BROWSERS[format]) return html`<p class="hint">${said.notShown}</p>`;
+  const text = words.playground;
+  if (!SHOWN_BY_BROWSERS[format]) return html`<p class="hint">${text.notShown}</p>`;
   return html`<div class="stage" data-original=${original} ...${comparedBy(words)}>
-    <figure class="canvas chequered"><img class="picture" src=${path} alt=${said.result}
+    <figure class="canvas chequered"><img class="picture" src=${path} alt=${text.result}
       loading=${loading} /></figure>
-    <fieldset class="swatches"><legend class="silent">${said.ground}</legend>
+    <fieldset class="swatches"><legend class="silent">${text.ground}</legend>
       ${GROUNDS.map(
-        ground => html`<label class=${`swatch ${ground}`} title=${said[ground]}>
+        ground => html`<label class=${`swatch ${ground}`} title=${text[ground]}>
           <input type="radio" name="ground" value=${ground} checked=${ground === 'chequered'} />
-          <span class="silent">${said[ground]}</span></label>`,
+          <span class="silent">${text[ground]}</span></label>`,
       )}
-      <label class="swatch own" data-own hidden title=${said.own}>
-        <input type="radio" name="ground" value="own" /><span class="silent">${said.own}</span>
-        <input type="color" value="#3f8f5f" aria-label=${said.ownColour} /></label>
+      <label class="swatch own" data-own hidden title=${text.own}>
+        <input type="radio" name="ground" value="own" /><span class="silent">${text.own}</span>
+        <input type="color" value="#3f8f5f" aria-label=${text.ownColour} /></label>
     </fieldset>
   </div>`;
 }
 
 export function demoStage(words: Words): VNode {
-  const said = words.playground;
+  const text = words.playground;
   const cutOut = assetHref(ACCOUNT_PATH, 'demo-cutout.webp');
   return html`<div class="stage" ...${comparedBy(words)}>
     <figure class="canvas chequered">
-      <img class="picture" src=${cutOut} alt=${said.result} width="900" height="675" />
-      <img class="before" src=${sampleHref('teapot')} alt=${said.before} />
+      <img class="picture" src=${cutOut} alt=${text.result} width="900" height="675" />
+      <img class="before" src=${sampleHref('teapot')} alt=${text.before} />
     </figure>
   </div>`;
 }
 
-function comparedBy({ playground: said }: Words): Record<string, string> {
-  return { 'data-before': said.before, 'data-after': said.result, 'data-slider': said.slider };
+function comparedBy({ playground: text }: Words): Record<string, string> {
+  return { 'data-before': text.before, 'data-after': text.result, 'data-slider': text.slider };
 }
 
 export function dropWords(title: string, text: Child): VNode {

@@ -15,27 +15,30 @@ import { dayOf, dayOfIso, isoOfDay, usageQuestionOf } from '../usage/usage-store
 
 const NOW = 1_800_000_000_000;
 const NOTHING_KEPT = { rest: null, isWithheldToday: false };
-const told = (agoMs: number, credits: number) => ({
+const notifiedAlert = (agoMs: number, credits: number) => ({
   threshold: 10,
-  told: { atMs: NOW - agoMs, credits },
+  notified: { atMs: NOW - agoMs, credits },
   ...NOTHING_KEPT,
 });
 const has = (available: number, reserved = 0) => ({ available, reserved });
 
 test('a balance › a threshold is told at it and below, and armed above it', t => {
-  const armed = { threshold: 10, told: null, ...NOTHING_KEPT };
+  const armed = { threshold: 10, notified: null, ...NOTHING_KEPT };
   t.is(alertStep(armed, has(11), NOW), 'none');
   t.is(alertStep(armed, has(10), NOW), 'notify');
   t.is(alertStep(armed, has(0), NOW), 'notify');
-  t.is(alertStep(told(5, 10), has(10), NOW), 'none');
-  t.is(alertStep(told(5, 10), has(11), NOW), 'arm', 'credits were added');
-  t.is(alertStep(told(5, 12), has(11, 1), NOW), 'none', 'those of a job came back');
-  t.is(alertStep(told(3_600_000, 12), has(11, 1), NOW), 'arm');
+  t.is(alertStep(notifiedAlert(5, 10), has(10), NOW), 'none');
+  t.is(alertStep(notifiedAlert(5, 10), has(11), NOW), 'arm', 'credits were added');
+  t.is(alertStep(notifiedAlert(5, 12), has(11, 1), NOW), 'none', 'those of a job came back');
+  t.is(alertStep(notifiedAlert(3_600_000, 12), has(11, 1), NOW), 'arm');
   t.is(alertStep({ ...armed, threshold: 0 }, has(0, 5), NOW), 'notify');
   const kept = { rest: '*', isWithheldToday: true };
   t.is(alertStep({ ...armed, ...kept }, has(10), NOW), 'none', 'one try a day');
-  t.is(alertStep({ ...told(5, 10), ...kept }, has(10), NOW), 'none');
-  t.is(alertStep({ ...told(5, 10), ...kept, isWithheldToday: false }, has(10), NOW), 'notify');
+  t.is(alertStep({ ...notifiedAlert(5, 10), ...kept }, has(10), NOW), 'none');
+  t.is(
+    alertStep({ ...notifiedAlert(5, 10), ...kept, isWithheldToday: false }, has(10), NOW),
+    'notify',
+  );
 });
 
 test('a balance › thresholds are read from what people type', t => {

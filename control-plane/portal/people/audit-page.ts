@@ -46,7 +46,7 @@ function auditTable(visit: Visit, rows: readonly AuditRecord[]): Child {
     columns: [audit.time, audit.what, audit.who, audit.change],
     rows: rows.map(row => [
       ui.ago(row.atMs, formats.exactTime),
-      html`${actionIn(audit, row.action)}<div class="soft address">${subjectOf(row.subject)}</div>`,
+      html`${actionIn(audit, row.action)}<div class="soft address">${entrySubject(row.subject)}</div>`,
       html`<span class="address">${row.mail ?? audit.actors[row.actorKind]}</span>${
         row.address === null ? null : html`<div class="soft address">${row.address}</div>`
       }`,
@@ -63,7 +63,7 @@ function actionIn({ actions }: Words['audit'], action: string): Child {
 
 const UUID = /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/;
 
-function subjectOf(subject: string): Child {
+function entrySubject(subject: string): Child {
   if (!UUID.test(subject)) return subject;
   return html`<code title=${subject}>${subject.slice(0, 8)}</code>`;
 }

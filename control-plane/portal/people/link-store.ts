@@ -97,7 +97,7 @@ async function useLink(database: Database, tx: Db, use: LinkUse): Promise<LinkUs
     .limit(MEMBERS_MAX)
     .execute();
   const isMemberOf = (userId: string) => members.some(({ user_id }) => user_id === userId);
-  const person = await personOf(database, tx, use, link, isMemberOf);
+  const person = await personOfLink(database, tx, use, link, isMemberOf);
   if ('refused' in person) return { kind: person.refused };
   const isMember = isMemberOf(person.userId);
   if (!isMember && members.length >= MEMBERS_MAX) return { kind: 'account-full' };
@@ -136,7 +136,7 @@ type PersonOfLink =
   | { readonly userId: string; readonly is: 'new' | 'known' | 'taken-over' }
   | { readonly refused: 'refused' | 'unproven' };
 
-async function personOf(
+async function personOfLink(
   database: Database,
   tx: Db,
   use: LinkUse,

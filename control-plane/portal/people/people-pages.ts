@@ -120,9 +120,9 @@ function answerChange(
   reply: FastifyReply,
   services: PeopleServices,
   change: MemberChange,
-  said: string,
+  notice: string,
 ): FastifyReply | Promise<FastifyReply> {
-  if (change === 'changed') return reply.redirect(`${PEOPLE_PATH}?said=${said}`, 303);
+  if (change === 'changed') return reply.redirect(`${PEOPLE_PATH}?said=${notice}`, 303);
   if (change === 'unknown') throw new PageError('notFound');
   const problem = visitOf(reply.request).words.people.refused[change];
   return renderPeople(reply, services, { problem });
@@ -163,7 +163,7 @@ async function renderPeople(
     lead: people.lead,
     active: 'people',
     status: typed !== undefined || problem !== undefined ? 422 : 200,
-    said: people.said,
+    notices: people.notices,
     main: html`<div>
       ${problem === undefined ? null : ui.notice('bad', problem)}
       ${made === undefined ? null : madeLink(visit, made)}

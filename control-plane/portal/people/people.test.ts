@@ -128,8 +128,8 @@ test('people who come in › accept an invitation with a password of their own, 
 test('people who come in › come in with the password, and back to where they were', async t => {
   const { mail } = await member();
   const own = browser();
-  const asked = await own.get('/account/audit?after=1');
-  const page = await own.get(asked.headers.location as string);
+  const redirect = await own.get('/account/audit?after=1');
+  const page = await own.get(redirect.headers.location as string);
   t.regex(page.body, /name="to" value="\/account\/audit\?after=1"/);
   const answer = await signInWith(own, mail, PASSWORD, { to: '/account/audit?after=1' });
   t.is(answer.headers.location, '/account/audit?after=1');

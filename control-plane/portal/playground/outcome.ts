@@ -27,31 +27,31 @@ type OutcomeJob = JobStatus & JobOutcome & Pick<Job, 'outputFormat' | 'kept' | '
 
 export function outcome(visit: Visit, job: OutcomeJob | undefined, call: Call): Child {
   if (job === undefined) return null;
-  const said = visit.words.playground;
+  const text = visit.words.playground;
   const status = publicState(job);
   if (status === 'queued' || status === 'processing') return workingStage(visit.words, status);
   const { failure } = job;
-  const cost = failure?.retryable || job.correction ? said.given : said.counted;
+  const cost = failure?.retryable || job.correction ? text.given : text.counted;
   const why = failure && `${failureText(visit.words, failure.code)} ${cost}`;
-  return html`<section data-state=${status} tabindex="-1" aria-label=${said.outcome}>
+  return html`<section data-state=${status} tabindex="-1" aria-label=${text.outcome}>
     ${status === 'succeeded' ? [succeeded(visit, job), correctingHere(visit, job, call)] : null}
     ${status === 'failed' && why ? ui.notice('bad', why) : null}
-    ${status === 'expired' ? ui.notice('neutral', said.expired) : null}
+    ${status === 'expired' ? ui.notice('neutral', text.expired) : null}
   </section>`;
 }
 
 function succeeded(visit: Visit, job: OutcomeJob): Child {
   const { words, formats } = visit;
-  const said = words.playground;
+  const text = words.playground;
   const path = `/account/playground/${job.id}/result`;
   const warned = warningsText(words, job);
   // No browser shows JPEG XL, so the page shows a thumbnail.
   const isSmall = job.outputFormat === 'jxl' && hasThumbnail(visit, job);
-  return html`${isSmall ? html`<div class="cut-out">${thumbnail(visit, job, said.result)}</div>` : null}
+  return html`${isSmall ? html`<div class="cut-out">${thumbnail(visit, job, text.result)}</div>` : null}
     ${resultStage(words, path, job.outputFormat, originalOf(visit, job))}
     ${warned ? ui.notice('warning', warned) : null}
     <div class="actions result-row">
-      ${ui.linkButton({ href: path, label: said.download, kind: 'primary' })}
+      ${ui.linkButton({ href: path, label: text.download, kind: 'primary' })}
       <span class="hint">${sizeOf(words, formats, job)}</span>
     </div>`;
 }
@@ -64,14 +64,14 @@ function correctingHere(visit: Visit, job: OutcomeJob, { baseUrl, options }: Cal
 }
 
 /** The script adds the seconds. Without scripts the page reloads, and says so. */
-export function workingStage({ playground: said }: Words, status: 'queued' | 'processing'): VNode {
-  return html`<section data-state=${status} tabindex="-1" data-sending=${said.sending} data-about=${said.about}
-      data-elapsed=${said.elapsed} data-queued=${said.state.queued}
-      data-processing=${said.state.processing} aria-label=${said.outcome}>
+export function workingStage({ playground: text }: Words, status: 'queued' | 'processing'): VNode {
+  return html`<section data-state=${status} tabindex="-1" data-sending=${text.sending} data-about=${text.about}
+      data-elapsed=${text.elapsed} data-queued=${text.state.queued}
+      data-processing=${text.state.processing} aria-label=${text.outcome}>
     <figure class="canvas working">
-      <figcaption class="working-line"><span role="status" data-say>${said.state[status]}</span>${' '}
+      <figcaption class="working-line"><span role="status" data-say>${text.state[status]}</span>${' '}
         <span class="soft" aria-hidden="true" data-seconds></span>
-        <noscript>${said.refreshing}</noscript></figcaption>
+        <noscript>${text.refreshing}</noscript></figcaption>
     </figure>
   </section>`;
 }

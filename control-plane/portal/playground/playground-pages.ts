@@ -235,11 +235,11 @@ function playgroundRefusalOf(
 
 function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: Refusal): Child {
   const { words, formats } = visit;
-  const said = words.playground;
+  const text = words.playground;
   const usedUp = () =>
     ui.notice(
       'warning',
-      ui.phrase(said.usedUp, {
+      ui.phrase(text.usedUp, {
         count: formats.credits(allowance.imagesMax),
         time: ui.time(allowance.resetsAtMs, formats.dateTime),
       }),
@@ -250,12 +250,12 @@ function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: R
     case 'allowance-used':
       return usedUp();
     case 'busy':
-      return ui.notice('warning', said.busy);
+      return ui.notice('warning', text.busy);
     case 'uncorrectable':
       return ui.notice('warning', words.painter.over);
     case 'invalid':
       return invalidField(refusal) === 'other'
-        ? ui.notice('bad', said.invalid.other)
+        ? ui.notice('bad', text.invalid.other)
         : ui.notice('bad', words.common.checkFields);
   }
 }
@@ -290,10 +290,10 @@ interface FormProps {
 function form(props: FormProps): VNode {
   const { visit, allowance, options, offered, refusal } = props;
   const { words, csrf } = visit;
-  const said = words.playground;
+  const text = words.playground;
   const wrong = invalidField(refusal);
   const notice = refusalNotice(visit, allowance, refusal);
-  const errorOf = (field: InvalidField) => (wrong === field ? said.invalid[field] : undefined);
+  const errorOf = (field: InvalidField) => (wrong === field ? text.invalid[field] : undefined);
   const seconds = offered.models.flatMap(({ name, default: isDefault, seconds_p50: p50 }) =>
     p50 === null ? [] : [[name, p50] as const, ...(isDefault ? [['', p50] as const] : [])],
   );
@@ -301,7 +301,7 @@ function form(props: FormProps): VNode {
   // the same form sent twice makes one picture.
   return html`<form method="post" action="/account/playground" enctype="multipart/form-data"
       id="playground-form" data-seconds=${JSON.stringify(Object.fromEntries(seconds))}
-      data-failed=${said.failedToSend}>
+      data-failed=${text.failedToSend}>
     <input type="hidden" name="csrf" value=${csrf} />
     <input type="hidden" name="once" value=${createSecret()} />
     <div class="picture-side">
@@ -311,7 +311,7 @@ function form(props: FormProps): VNode {
       ${samples(words, allowance.left > 0)}
     </div>
     <div class="panel padded form options">
-      <h2>${said.options}</h2>
+      <h2>${text.options}</h2>
       ${modelField(visit, offered.models, options, errorOf('model'))}
       ${optionFields(words, options, errorOf, wrong)}
     </div>
@@ -320,43 +320,43 @@ function form(props: FormProps): VNode {
 
 /** The label is the drop zone. A click on it opens the hidden input's dialog. */
 function dropField(words: Words, accept: string, error: string | undefined): VNode {
-  const said = words.playground;
+  const text = words.playground;
   const described = error === undefined ? 'image_file-hint' : 'image_file-hint image_file-error';
-  return html`<div class=${`drop field${error === undefined ? '' : ' wrong'}`} data-drop=${said.chosen}
-      data-wrong=${said.invalid.image_file} data-box=${said.boxSurface}
-      data-other=${said.dropOther} data-hint=${said.boxHint}>
-    <label for="image_file">${dropWords(said.drop, said.dropHint)}</label>
+  return html`<div class=${`drop field${error === undefined ? '' : ' wrong'}`} data-drop=${text.chosen}
+      data-wrong=${text.invalid.image_file} data-box=${text.boxSurface}
+      data-other=${text.dropOther} data-hint=${text.boxHint}>
+    <label for="image_file">${dropWords(text.drop, text.dropHint)}</label>
     <input type="file" id="image_file" name="image_file" accept=${accept} required
       aria-describedby=${described} aria-invalid=${error === undefined ? undefined : 'true'} />
-    <span class="hint" id="image_file-hint">${said.pictureHint}</span>
+    <span class="hint" id="image_file-hint">${text.pictureHint}</span>
     ${error === undefined ? null : html`<span class="error" id="image_file-error">${error}</span>`}
   </div>`;
 }
 
 function sendRow({ words, formats }: Visit, { left, resetsAtMs }: PlaygroundAllowance): VNode {
-  const said = words.playground;
-  const count = fill(left === 1 ? said.left.one : said.left.other, {
+  const text = words.playground;
+  const count = fill(left === 1 ? text.left.one : text.left.other, {
     count: formats.credits(left),
   });
-  const note = ui.phrase(said.leftNote, { time: ui.time(resetsAtMs, formats.dateTime) });
+  const note = ui.phrase(text.leftNote, { time: ui.time(resetsAtMs, formats.dateTime) });
   return html`<div class="actions send-row">
-    ${ui.button({ label: said.send, disabled: left === 0 })}
+    ${ui.button({ label: text.send, disabled: left === 0 })}
     <p class="hint"><b>${count}</b> ${note}</p>
   </div>`;
 }
 
-function samples({ playground: said }: Words, isOn: boolean): VNode {
-  return html`<div class="samples"><p class="hint" id="samples-head">${said.samplesLead}</p>
+function samples({ playground: text }: Words, isOn: boolean): VNode {
+  return html`<div class="samples"><p class="hint" id="samples-head">${text.samplesLead}</p>
     <div role="group" aria-labelledby="samples-head">${SAMPLES.map(
       sample => html`<button type="submit" class="sample" name="sample" value=${sample}
-        formnovalidate disabled=${!isOn}><img src=${sampleHref(sample)} alt=${said.samples[sample]}
+        formnovalidate disabled=${!isOn}><img src=${sampleHref(sample)} alt=${text.samples[sample]}
         width="96" height="72" /></button>`,
     )}</div>
   </div>`;
 }
 
 function modelField(
-  { words: { playground: said }, formats }: Visit,
+  { words: { playground: text }, formats }: Visit,
   offered: readonly OfferedModel[],
   values: Options,
   error: string | undefined,
@@ -364,7 +364,7 @@ function modelField(
   if (offered.every(model => model.default)) return null;
   const hintOf = ({ good_for: goodFor, seconds_p50: seconds }: OfferedModel) => {
     const time = seconds === null ? undefined : formats.duration(1000 * seconds);
-    return [goodFor, time && fill(said.modelTook, { time })].filter(Boolean).join(' · ');
+    return [goodFor, time && fill(text.modelTook, { time })].filter(Boolean).join(' · ');
   };
   const options = offered.map(model => ({
     value: model.name,
@@ -372,11 +372,11 @@ function modelField(
     hint: hintOf(model),
   }));
   const taken = offered.find(model => model.default)?.name;
-  const own = { value: '', label: said.anyModel, hint: taken };
+  const own = { value: '', label: text.anyModel, hint: taken };
   const value = offered.find(({ name }) => name === values.get('model'))?.name ?? '';
   return ui.radioGroup({
     name: 'model',
-    label: said.model,
+    label: text.model,
     value,
     error,
     options: [own, ...options],
@@ -389,14 +389,14 @@ function optionFields(
   error: (field: InvalidField) => string | undefined,
   wrong: InvalidField | undefined,
 ): VNode {
-  const said = words.playground;
-  const { text, box, control } = controlsOf(said, values, error);
+  const texts = words.playground;
+  const { text, box, control } = controlsOf(texts, values, error);
   const hasMore =
     MORE.some(name => values.has(name) || wrong === name) || wrong === 'background_file';
   return html`<div class="row">
       ${ui.selectField({
         name: 'output_format',
-        label: said.format,
+        label: texts.format,
         value: values.get('output_format') ?? 'png',
         options: OUTPUT_FORMATS.filter(format => format !== 'zip').map(format => ({
           value: format,
@@ -404,12 +404,12 @@ function optionFields(
         })),
         error: error('output_format'),
       })}
-      ${control('background', said.backgroundHint)}
+      ${control('background', texts.backgroundHint)}
     </div>
-    ${text('subject_box', said.subjectBox, { hint: said.subjectBoxHint, placeholder: '0% 0% 50% 100%' })}
+    ${text('subject_box', texts.subjectBox, { hint: texts.subjectBoxHint, placeholder: '0% 0% 50% 100%' })}
     ${control('crop')}
     <details open=${hasMore || undefined}>
-      <summary>${said.more}</summary>
+      <summary>${texts.more}</summary>
       <div class="stack">
         ${LAYOUT.map(names => {
           const [only, ...more] = names.map(name => control(name));
@@ -418,22 +418,22 @@ function optionFields(
         <div class="row">
           ${ui.selectField({
             name: 'channels',
-            label: said.fields.channels,
+            label: texts.fields.channels,
             value: values.get('channels') ?? '',
             options: [
-              { value: '', label: said.rgba },
-              { value: 'alpha', label: said.alpha },
+              { value: '', label: texts.rgba },
+              { value: 'alpha', label: texts.alpha },
             ],
             error: error('channels'),
           })}
           ${ui.fileField({
             name: 'background_file',
-            label: said.backgroundFile,
+            label: texts.backgroundFile,
             error: error('background_file'),
             accept: ACCEPT,
           })}
         </div>
-        ${box('no_subject', said.noSubject, 'fail')}
+        ${box('no_subject', texts.noSubject, 'fail')}
       </div>
     </details>`;
 }
@@ -491,10 +491,10 @@ function acceptOf(nodes: ReturnType<Core['fleet']['snapshots']>): string {
 }
 
 function theCall(words: Words, baseUrl: string, options: Options): VNode {
-  const said = words.playground;
+  const text = words.playground;
   return html`<section class="section" id="call">
-    <h2>${said.call}</h2>
-    <p class="lead">${said.callHint}</p>
-    ${callBlocks({ baseUrl, options }, words.common, said.call)}
+    <h2>${text.call}</h2>
+    <p class="lead">${text.callHint}</p>
+    ${callBlocks({ baseUrl, options }, words.common, text.call)}
   </section>`;
 }

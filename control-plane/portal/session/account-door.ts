@@ -86,7 +86,7 @@ async function findPerson(request: FastifyRequest, reply: FastifyReply, sessions
 }
 
 /** Leads back after sign-in. A form is lost, so its request leads to the area's first page. */
-export function askToSignIn(request: FastifyRequest, reply: FastifyReply): FastifyReply {
+export function redirectToSignIn(request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const back = isRead(request) ? returnPathOf(pathOnly(request.url)) : undefined;
   return reply.redirect(signInPathTo(back), 303);
 }

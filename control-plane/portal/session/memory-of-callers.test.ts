@@ -56,7 +56,7 @@ const sum = HELD.reduce((all, [number, bytes]) => all + number * bytes, 0);
 test('docs/limits.md says what the code bounds', t => {
   const [, section = ''] = textOf('docs/limits.md').split('## Memory held for callers\n');
   const rows = section.split('\n').filter(line => /^\| .* MiB \|$/.test(line));
-  const said = rows.map(row =>
+  const documented = rows.map(row =>
     row
       .split('|')
       .slice(2, -1)
@@ -67,7 +67,7 @@ test('docs/limits.md says what the code bounds', t => {
     bytes < MIB ? `${bytes / KIB} KiB` : `${bytes / MIB} MiB`,
     `${(number * bytes) / MIB} MiB`,
   ]);
-  t.deepEqual(said, expected);
+  t.deepEqual(documented, expected);
   t.true(section.includes(`${sum / MIB} MiB together`));
 });
 
@@ -84,12 +84,12 @@ test.skipIf(skipWithoutMemoryGroups() !== false)(
     const group = new MemoryGroup('heap', GIB);
     try {
       const [program = '', ...args] = group.within;
-      const look = ['-p', "require('node:v8').getHeapStatistics().heap_size_limit"];
-      const said = execFileSync(program, [...args, process.execPath, ...look], {
+      const script = ['-p', "require('node:v8').getHeapStatistics().heap_size_limit"];
+      const output = execFileSync(program, [...args, process.execPath, ...script], {
         encoding: 'utf8',
         env: { PATH: process.env.PATH },
       });
-      t.is(Number(said), HEAP_BYTES_MAX);
+      t.is(Number(output), HEAP_BYTES_MAX);
     } finally {
       group.remove();
     }

@@ -125,9 +125,11 @@ function languageOf(request: FastifyRequest): Language {
   if (isLanguage(language)) return language;
   const accepted = request.headers['accept-language'];
   if (accepted === undefined || accepted.length > ACCEPT_LANGUAGE_LENGTH_MAX) return 'en';
-  const asked = new Negotiator({ headers: { 'accept-language': accepted } }).languages();
+  const preferred = new Negotiator({ headers: { 'accept-language': accepted } }).languages();
   // Every kind of Chinese gets zh-CN. Unknown languages are skipped.
-  const known = asked.map(tag => (/^zh\b/i.test(tag) ? 'zh-CN' : tag.replace(/^en\b.*/i, 'en')));
+  const known = preferred.map(tag =>
+    /^zh\b/i.test(tag) ? 'zh-CN' : tag.replace(/^en\b.*/i, 'en'),
+  );
   return known.find(isLanguage) ?? LANGUAGES[0];
 }
 

@@ -35,7 +35,7 @@ export function createIdentityStore(database: Database) {
 }
 
 async function enter(database: Database, tx: Db, entry: IdentityEntry): Promise<IdentityOutcome> {
-  const userId = await personOf(database, tx, entry);
+  const userId = await personOfIdentity(database, tx, entry);
   if (typeof userId !== 'string') return userId;
   await grantAndEnd(database, tx, entry, userId);
   const begun = await beginSession(database, tx, userId, entry.session, entry.endedIdHash);
@@ -43,7 +43,7 @@ async function enter(database: Database, tx: Db, entry: IdentityEntry): Promise<
 }
 
 /** Makes no row for a person without a listed group, since a provider may know anybody. */
-async function personOf(
+async function personOfIdentity(
   database: Database,
   tx: Db,
   { issuer, subject, mail, newUserId, grants }: IdentityEntry,

@@ -106,7 +106,7 @@ export class OpenIdConnect {
         isWhole || userinfo_endpoint === undefined
           ? {}
           : await client.fetchUserInfo(configuration, tokens.access_token, claims.sub);
-      return personOf({ ...more, ...claims }, claims, groupsClaim);
+      return personOfClaims({ ...more, ...claims }, claims, groupsClaim);
     });
   }
 
@@ -151,7 +151,7 @@ const fetchAsService: client.CustomFetch = (url, { headers, ...options }) =>
     headers: { ...headers, 'user-agent': `${OWN_AGENT} (sign-in)` },
   });
 
-function personOf(
+function personOfClaims(
   all: Readonly<Record<string, unknown>>,
   { iss, sub }: { readonly iss: string; readonly sub: string },
   groupsClaim: string,

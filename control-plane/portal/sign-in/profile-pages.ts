@@ -142,9 +142,9 @@ export function registerProfileRoutes(
 function registerSessionRoutes(account: FastifyInstance, sessions: SessionStore) {
   account.get('/sessions', SELF, async (request, reply) => {
     const visit = visitOf(request);
-    const { title, lead, said } = visit.words.sessions;
+    const { title, lead, notices } = visit.words.sessions;
     const main = sessionList(visit, await sessions.list(visit.userId));
-    return renderPage(reply, { title, lead, said, main });
+    return renderPage(reply, { title, lead, notices, main });
   });
   account.post<{ Params: { id: string } }>('/sessions/:id/end', SELF, async (request, reply) => {
     const ended = await sessions.end(visitOf(request).userId, request.params.id);
@@ -177,7 +177,7 @@ async function renderProfile(reply: FastifyReply, service: Profile, errors: Pass
   return renderPage(reply, {
     title: profile.title,
     status: errors.current !== undefined || errors.next !== undefined ? 422 : 200,
-    said: profile.said,
+    notices: profile.notices,
     main: html`<div>
       ${profileTabs(visit, 'profile')}
       ${ui.definitionList([

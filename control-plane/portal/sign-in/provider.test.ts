@@ -20,11 +20,11 @@ const TOKEN = 'x'.repeat(43);
 
 async function throughProvider(start: string, subject: string): Promise<string> {
   const cookies = new Map<string, string>();
-  let place = new URL(start);
+  let url = new URL(start);
   for (let steps = 0; steps < 10; steps += 1) {
-    if (place.href.startsWith(BACK)) return place.href.slice(BASE_URL.length);
-    const isForm = place.pathname.startsWith('/who-are-you/');
-    const answer = await fetch(place, {
+    if (url.href.startsWith(BACK)) return url.href.slice(BASE_URL.length);
+    const isForm = url.pathname.startsWith('/who-are-you/');
+    const answer = await fetch(url, {
       method: isForm ? 'POST' : 'GET',
       redirect: 'manual',
       headers: { cookie: [...cookies].map(([name, value]) => `${name}=${value}`).join('; ') },
@@ -34,7 +34,7 @@ async function throughProvider(start: string, subject: string): Promise<string> 
       const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(cookie) ?? [];
       cookies.set(name, value);
     }
-    place = new URL(answer.headers.get('location') ?? '', place);
+    url = new URL(answer.headers.get('location') ?? '', url);
   }
   throw new Error('the provider redirects for ever');
 }
@@ -150,14 +150,14 @@ test('accept no invitation to the mail that they claim', async t => {
 
 test('are called by what the provider says with its host, as nobody else can be', async t => {
   const host = new URL(provider.issuer).host;
-  const said = [
+  const results = [
     'the operator',
     'a@b.example, c@d.example',
     `boss@b.example (${host})`,
     '',
     '\ud800',
   ];
-  for (const email of said) {
+  for (const email of results) {
     const { subject } = somebody(['shop-staff'], email);
     await signInAs(subject);
     const members = await fixture.stores.people.listMembers(fixture.accountId);

@@ -139,7 +139,7 @@ function renderSignIn(
   return renderPage(reply, {
     title: signIn.title,
     status,
-    said: signIn.said,
+    notices: signIn.notices,
     scripts: ['compare.js'],
     aside: html`${demoStage(words)}
       <h2>${signIn.pitch}</h2>

@@ -65,7 +65,7 @@ export class SignInThrottle {
   /** After a success. Successes of a mail past their own bound stay counted as failures. */
   async giveBack(attempt: Attempt | OwnAttempt): Promise<void> {
     const keys = this.#keysOf(attempt);
-    const successes = 'mail' in attempt ? [keyOf('success', mailKeyOf(attempt.mail))] : [];
+    const successes = 'mail' in attempt ? [throttleKeyOf('success', mailKeyOf(attempt.mail))] : [];
     const waitMs = successes.length === 0 ? 0 : await this.#store.take(successes);
     if (waitMs === 0) await this.#store.giveBack(keys);
   }
@@ -77,18 +77,18 @@ export class SignInThrottle {
 
   #keysOf(attempt: Attempt | OwnAttempt): ThrottleKey[] {
     const network = networkOf(attempt.address);
-    if ('by' in attempt) return [keyOf(attempt.by, attempt.sessionId ?? network)];
+    if ('by' in attempt) return [throttleKeyOf(attempt.by, attempt.sessionId ?? network)];
     const { mail, browser, person } = attempt;
     const known = person && this.#browsers.idOf(browser, person);
     if (person !== undefined && known !== undefined) {
       const password = `${person.userId} ${person.passwordHash}`;
-      return [keyOf('browser', known), keyOf('browsers', password)];
+      return [throttleKeyOf('browser', known), throttleKeyOf('browsers', password)];
     }
-    return [keyOf('address', network), keyOf('mail', mailKeyOf(mail))];
+    return [throttleKeyOf('address', network), throttleKeyOf('mail', mailKeyOf(mail))];
   }
 }
 
-function keyOf(kind: keyof typeof FAILURES_MAX, text: string): ThrottleKey {
+function throttleKeyOf(kind: keyof typeof FAILURES_MAX, text: string): ThrottleKey {
   const hash = createHash('sha256').update(`${kind} ${text}`).digest('hex');
   return { hash, failuresMax: FAILURES_MAX[kind] };
 }

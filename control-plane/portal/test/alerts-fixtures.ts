@@ -65,7 +65,7 @@ export async function watchedAccount(
 }
 
 export async function seenOf(stores: Stores, accountId: string): Promise<SeenAlert[]> {
-  const seen = await stores.alerts.look({ accountId, threshold: -1 }, 10);
+  const seen = await stores.alerts.readPage({ accountId, threshold: -1 }, 10);
   return seen.filter(alert => alert.accountId === accountId);
 }
 
@@ -73,8 +73,8 @@ export async function seenOf(stores: Stores, accountId: string): Promise<SeenAle
 export async function expiryNoticeOf(stores: Stores, accountId: string) {
   const { key } = await stores.apiKeys.create(accountId, 'expiring', { expiresInMs: 86_400_000 });
   // Starts just before the key.
-  const asked = { after: key.id.slice(0, -1), withinMs: 2 * 86_400_000, limit: 10 };
-  const { expiring } = await stores.apiKeys.listExpiring(asked);
+  const filter = { after: key.id.slice(0, -1), withinMs: 2 * 86_400_000, limit: 10 };
+  const { expiring } = await stores.apiKeys.listExpiring(filter);
   const due = await stores.expiryNotices.due(expiring);
   const found = due.find(({ id }) => id === key.id);
   const id = randomUUID();

@@ -78,7 +78,7 @@ export class Overview {
 
 const OVERVIEW = { config: { permission: 'overview.read' } } as const;
 
-interface Place {
+interface Offers {
   readonly baseUrl: string;
   readonly hasPlayground: boolean;
   readonly sells: boolean;
@@ -101,7 +101,7 @@ export function registerOverviewRoute(
   });
 }
 
-function renderOverview(reply: FastifyReply, view: OverviewView, place: Place): FastifyReply {
+function renderOverview(reply: FastifyReply, view: OverviewView, offers: Offers): FastifyReply {
   const visit = visitOf(reply.request);
   const { overview } = visit.words;
   const isStart = view.kind === 'start';
@@ -111,18 +111,18 @@ function renderOverview(reply: FastifyReply, view: OverviewView, place: Place): 
     active: 'overview',
     ...(isStart ? { scripts: ['compare.js', 'overview.js'] } : {}),
     main: html`<div>
-      ${view.available > 0 ? null : emptyNotice(visit, place)}
-      ${isStart ? start(visit, place, view.hasKey) : work(visit, view, place)}
+      ${view.available > 0 ? null : emptyNotice(visit, offers)}
+      ${isStart ? start(visit, offers, view.hasKey) : work(visit, view, offers)}
     </div>`,
   });
 }
 
-function emptyNotice(visit: Visit, place: Place): VNode {
+function emptyNotice(visit: Visit, offers: Offers): VNode {
   const { overview } = visit.words;
   return ui.notice(
     'bad',
     html`<p>${overview.empty}</p>
-      <p>${buyLink(visit, place)}</p>`,
+      <p>${buyLink(visit, offers)}</p>`,
   );
 }
 
@@ -134,7 +134,7 @@ function startLead({ words, language }: Visit, available: number): string {
 const PLAYGROUND = '/account/playground';
 const KEY_PLACE = 'YOUR_API_KEY';
 
-function start(visit: Visit, { baseUrl, hasPlayground }: Place, hasKey: boolean): Child {
+function start(visit: Visit, { baseUrl, hasPlayground }: Offers, hasKey: boolean): Child {
   const { words, role } = visit;
   const { overview, common } = words;
   const mayTry = hasPlayground && may(role, 'playground.use');
@@ -170,11 +170,11 @@ function dropLink({ overview }: Words): VNode {
     ${dropWords(overview.drop, overview.dropText)}</a>`;
 }
 
-function work(visit: Visit, view: OverviewView & { readonly kind: 'work' }, place: Place): Child {
+function work(visit: Visit, view: OverviewView & { readonly kind: 'work' }, offers: Offers): Child {
   const { overview } = visit.words;
   const more = (href: string, label: string) => ui.linkButton({ href, label });
   const shown = view.cutOuts.filter(job => hasThumbnail(visit, job));
-  return html`${ui.figures(creditFigures(visit, view, place))}
+  return html`${ui.figures(creditFigures(visit, view, offers))}
     ${
       view.usage.total.images === 0
         ? null
@@ -195,7 +195,7 @@ function work(visit: Visit, view: OverviewView & { readonly kind: 'work' }, plac
     ${view.failures.length === 0 ? null : failures(visit, view.failures)}`;
 }
 
-function creditFigures(visit: Visit, { available, reserved, usage }: OverviewView, place: Place) {
+function creditFigures(visit: Visit, { available, reserved, usage }: OverviewView, offers: Offers) {
   const { words, formats, language } = visit;
   const { overview, common } = words;
   const pace = paceOf(usage);
@@ -218,14 +218,14 @@ function creditFigures(visit: Visit, { available, reserved, usage }: OverviewVie
     {
       label: overview.available,
       value: formats.credits(available),
-      note: html`${reserved > 0 ? held : overview.availableNote} ${buyLink(visit, place)}`,
+      note: html`${reserved > 0 ? held : overview.availableNote} ${buyLink(visit, offers)}`,
     },
     ...lasting,
     figure(overview.used, formats.credits(usage.total.credits), note),
   ];
 }
 
-function buyLink({ words, role }: Visit, { sells }: Place): Child {
+function buyLink({ words, role }: Visit, { sells }: Offers): Child {
   if (!sells || !may(role, 'orders.manage')) return null;
   return html`<a href="/account/orders/packages">${words.overview.low}</a>`;
 }

@@ -46,11 +46,11 @@ test('the time that credits last › is shown in days, in months or not at all',
 });
 
 test('the time that credits last › ends on the day that the pace gives', t => {
-  const told = (available: number, pace: number) =>
+  const textOf = (available: number, pace: number) =>
     forecastText(readerIn('en'), { available, pace, nowMs: TODAY * DAY_MS });
   t.regex(
-    told(1000, 48.4),
+    textOf(1000, 48.4),
     /about 48 credits a day.*1,000 credits last about 20 days.*24 Oct 2024/,
   );
-  t.regex(told(1000, 0.5), /about 0\.5 credits a day.*more than 2 years\.$/);
+  t.regex(textOf(1000, 0.5), /about 0\.5 credits a day.*more than 2 years\.$/);
 });

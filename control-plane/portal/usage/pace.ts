@@ -7,7 +7,7 @@ import { dayOfIso } from './usage-store.ts';
 const DAYS_MIN = 3;
 const DAYS_A_MONTH = 30;
 /** A later date would be meaningless. */
-const DAYS_SAID_MAX = 730;
+const DAYS_SHOWN_MAX = 730;
 const MONTHS_FROM_DAYS = 60;
 
 /**
@@ -32,12 +32,12 @@ interface Reader {
 
 /** `about 12 days`, `about 5 months`, `more than 2 years`. */
 export function lastingText({ language, words }: Reader, credits: number, pace: number): string {
-  const { pace: said } = words.usage;
+  const { pace: text } = words.usage;
   const days = Math.floor(credits / pace);
-  if (days > DAYS_SAID_MAX) return said.years;
-  if (days < 1) return said.hours;
-  if (days < MONTHS_FROM_DAYS) return counted(language, said.days, days);
-  return counted(language, said.months, Math.round(days / DAYS_A_MONTH));
+  if (days > DAYS_SHOWN_MAX) return text.years;
+  if (days < 1) return text.hours;
+  if (days < MONTHS_FROM_DAYS) return counted(language, text.days, days);
+  return counted(language, text.months, Math.round(days / DAYS_A_MONTH));
 }
 
 /** The pace, and until when the credits last. @param nowMs of the view's last day */
@@ -46,7 +46,7 @@ export function forecastText(
   { available, pace, nowMs }: { available: number; pace: number; nowMs: number },
 ): string {
   const { formats, words } = reader;
-  const { pace: said } = words.usage;
+  const { pace: text } = words.usage;
   const days = Math.floor(available / pace);
   const values = {
     pace: formats.about(pace),
@@ -54,5 +54,5 @@ export function forecastText(
     time: lastingText(reader, available, pace),
     date: formats.date(nowMs + days * DAY_MS),
   };
-  return fill(days > DAYS_SAID_MAX ? said.forecastLong : said.forecast, values);
+  return fill(days > DAYS_SHOWN_MAX ? text.forecastLong : text.forecast, values);
 }

@@ -50,13 +50,13 @@ export class ReadUsage {
   }
 
   async view(accountId: string, texts: UsageTexts): Promise<UsageView> {
-    const answer = await this.ask(accountId, texts);
+    const answer = await this.viewOrFault(accountId, texts);
     if ('fault' in answer) throw wrong(answer);
     return answer;
   }
 
   /** As `view`, but returns a fault. */
-  async ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
+  async viewOrFault(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
     const { usage } = this.#stores;
     const question = usageQuestionOf(texts, await usage.today());
     if ('fault' in question) return question;

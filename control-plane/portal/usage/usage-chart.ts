@@ -124,9 +124,9 @@ export function barChart(props: BarChartProps): VNode {
       )}</svg>
       <svg width="100%" height=${HEIGHT} role="img" aria-label=${title}>
         ${lines.map(value => html`<line class="grid" x1="0" x2="100%" y1=${yOf(value)} y2=${yOf(value)} />`)}
-        ${bars.map((bar, index) => drawBar(bar, placeOf(index, bars.length), yOf))}
+        ${bars.map((bar, index) => drawBar(bar, columnOf(index, bars.length), yOf))}
         ${shortLabels(bars)}
-        ${bars.map((bar, index) => drawTip(bar, placeOf(index, bars.length), props))}
+        ${bars.map((bar, index) => drawTip(bar, columnOf(index, bars.length), props))}
       </svg>
     </div>
     ${chartTable(props)}
@@ -134,11 +134,11 @@ export function barChart(props: BarChartProps): VNode {
 }
 
 /** Start, width and middle of a bar's column, as shares of the chart. */
-function placeOf(index: number, count: number) {
+function columnOf(index: number, count: number) {
   return { begin: index / count, width: 1 / count, middle: (index + 0.5) / count };
 }
 
-type Place = ReturnType<typeof placeOf>;
+type Place = ReturnType<typeof columnOf>;
 
 function drawBar({ values }: Bar, { width, middle }: Place, yOf: (value: number) => number) {
   const share = width * (width * FEW_BARS >= 1 ? BAR_SHARE.few : BAR_SHARE.many);
@@ -158,7 +158,7 @@ function shortLabels(bars: readonly Bar[]) {
   const every = Math.max(Math.ceil(last / (LABELS_MAX - 1)), 1);
   return bars.map(({ shortLabel }, index) => {
     if ((last - index) % every !== 0) return null;
-    const { begin, width, middle } = placeOf(index, bars.length);
+    const { begin, width, middle } = columnOf(index, bars.length);
     const isSecond = ((last - index) / every) % 2 === 1;
     const [x, anchor] =
       bars.length <= FEW_BARS

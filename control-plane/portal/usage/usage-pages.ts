@@ -41,7 +41,10 @@ export function registerUsageRoutes(account: FastifyInstance, services: UsageSer
   const { readUsage } = services;
   account.get('/usage', USAGE, (_request, reply) => renderUsage(reply, services));
   account.get('/usage.csv', USAGE, async (request, reply) => {
-    const answer = await readUsage.ask(visitOf(request).accountId, textsOf(typedOf(request)));
+    const answer = await readUsage.viewOrFault(
+      visitOf(request).accountId,
+      textsOf(typedOf(request)),
+    );
     if ('fault' in answer) throw new PageError('badForm');
     const name = `usage-${answer.group}-${answer.from}-${answer.to}.csv`;
     return sendCsv(reply, name, usageCsv(answer));
@@ -53,7 +56,7 @@ async function renderUsage(reply: FastifyReply, { readUsage, ledgerHistory }: Us
   const visit = visitOf(request);
   const { accountId, words } = visit;
   const typed = typedOf(request);
-  const answer = await readUsage.ask(accountId, textsOf(typed));
+  const answer = await readUsage.viewOrFault(accountId, textsOf(typed));
   const { usage } = words;
   const kept = html`<p class="hint">${fill(usage.kept, { days: USAGE_KEPT_DAYS })}</p>`;
   const page = { title: usage.title, lead: usage.lead, active: 'usage' } as const;

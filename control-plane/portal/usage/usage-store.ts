@@ -71,8 +71,8 @@ export function usageQuestionOf(
     const detail = `must leave at most ${USAGE_DAYS_MAX} days until to`;
     return { field: 'from', fault: 'long', detail };
   }
-  const { group: asked = 'day' } = texts;
-  const group = USAGE_GROUPS.find(known => known === asked);
+  const { group: name = 'day' } = texts;
+  const group = USAGE_GROUPS.find(known => known === name);
   if (group === undefined) {
     return { field: 'group', fault: 'form', detail: `must be one of ${USAGE_GROUPS.join(', ')}` };
   }

@@ -11,7 +11,7 @@ const [english, chinese] = LANGUAGES.map(
     JSON.parse(readFileSync(path.join(import.meta.dirname, `${language}.json`), 'utf8')) as unknown,
 );
 
-/** Every text with its path: `keys.said.revoked`. */
+/** Every text with its path: `keys.notices.revoked`. */
 function textsOf(words: unknown, at = ''): [place: string, text: string][] {
   if (typeof words === 'string') return [[at, words]];
   assert.ok(typeof words === 'object' && words !== null && !Array.isArray(words), at);
@@ -20,7 +20,7 @@ function textsOf(words: unknown, at = ''): [place: string, text: string][] {
   );
 }
 
-function placesOf(text: string): string[] {
+function placeholdersOf(text: string): string[] {
   return [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? '').sort();
 }
 
@@ -29,16 +29,16 @@ test('words › both languages have the same words, with the same places for val
   t.deepEqual(
     [...other.keys()].sort(),
     textsOf(english)
-      .map(([place]) => place)
+      .map(([key]) => key)
       .sort(),
   );
-  for (const [place, text] of textsOf(english)) {
-    t.deepEqual(placesOf(other.get(place) ?? ''), placesOf(text), place);
+  for (const [key, text] of textsOf(english)) {
+    t.deepEqual(placeholdersOf(other.get(key) ?? ''), placeholdersOf(text), key);
   }
-  for (const [place, text] of [english, chinese].flatMap(words => textsOf(words))) {
-    assert.ok(text.trim() === text && text !== '', place);
-    t.notRegex(text, /<\/?[a-z]|&[a-z]+;/i, place);
-    t.notRegex(text.replaceAll(/\{\w+\}/g, ''), /[{}]/, place);
+  for (const [key, text] of [english, chinese].flatMap(words => textsOf(words))) {
+    assert.ok(text.trim() === text && text !== '', key);
+    t.notRegex(text, /<\/?[a-z]|&[a-z]+;/i, key);
+    t.notRegex(text.replaceAll(/\{\w+\}/g, ''), /[{}]/, key);
   }
 });
 
@@ -53,7 +53,7 @@ const SOURCES = globSync('**/*.ts', {
 /** The names under which components and the operator's pages get a section. */
 const HANDED: Readonly<Record<string, string>> = { common: 'words', operator: 'own' };
 
-/** The names of `section` in a source, such as `said` in `const said = words.section`. */
+/** The names of `section` in a source, such as `text` in `const text = words.section`. */
 function namesOf(section: string, source: string): string[] {
   const assigned = source.matchAll(new RegExp(`(\\w+) = [^;=]*\\b${section};`, 'g'));
   const renamed = source.matchAll(new RegExp(`[{,]\\s*${section}: (\\w+)\\b`, 'g'));
@@ -85,12 +85,12 @@ const BY_CODE = ['nav', 'roles', 'failures'];
 function unusedIn(words: object, at: readonly string[] = []): string[] {
   const section = at.at(-1) ?? '';
   return Object.entries(words).flatMap(([name, inner]) => {
-    const place = [...at, name];
+    const keys = [...at, name];
     if (typeof inner === 'string') {
-      return SOURCES.some(source => isRead(section, name, source)) ? [] : [place.join('.')];
+      return SOURCES.some(source => isRead(section, name, source)) ? [] : [keys.join('.')];
     }
     const isWhole = at.length > 0 ? isTaken : isChosen;
-    return SOURCES.some(source => isWhole(name, source)) ? [] : unusedIn(inner, place);
+    return SOURCES.some(source => isWhole(name, source)) ? [] : unusedIn(inner, keys);
   });
 }
 

@@ -22,12 +22,12 @@ export function isLanguage(text: unknown): text is Language {
   return LANGUAGES.some(language => language === text);
 }
 
-const PLACE = /\{(\w+)\}/g;
+const PLACEHOLDER = /\{(\w+)\}/g;
 
 /** `fill('Key {name} revoked', { name })`. Names without a value stay. */
 export function fill(text: string, values: Readonly<Record<string, string | number>>): string {
-  return text.replaceAll(PLACE, (place, name: string) =>
-    Object.hasOwn(values, name) ? String(values[name]) : place,
+  return text.replaceAll(PLACEHOLDER, (placeholder, name: string) =>
+    Object.hasOwn(values, name) ? String(values[name]) : placeholder,
   );
 }
 

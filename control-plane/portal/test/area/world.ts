@@ -77,8 +77,10 @@ export class World {
     const kept = tables.filter(({ name }) => !NOTED_BY_READS.test(name));
     const dump = kept.map(({ name }) => {
       const rows = this.#database.prepare(`select * from "${name}"`).all();
-      const told = rows.filter(row => !isReadied(row)).map(row => JSON.stringify(withoutSeen(row)));
-      return [name, told.sort()];
+      const rowTexts = rows
+        .filter(row => !isReadied(row))
+        .map(row => JSON.stringify(withoutSeen(row)));
+      return [name, rowTexts.sort()];
     });
     return Object.fromEntries(dump);
   }

@@ -42,11 +42,11 @@ let known: Registered;
 /** The rate limiter asks for all callers, so its statements belong to no request. */
 let asksOfRates = 0;
 const countAsks =
-  <Args extends unknown[], Answer>(ask: (...args: Args) => Promise<Answer>) =>
+  <Args extends unknown[], Answer>(send: (...args: Args) => Promise<Answer>) =>
   async (...args: Args) => {
     asksOfRates += 1;
     try {
-      return await ask(...args);
+      return await send(...args);
     } finally {
       asksOfRates -= 1;
     }
@@ -77,7 +77,7 @@ const ownThings = async (route: ScopedRoute, person: Member): Promise<Partial<Th
   ]);
   return Object.fromEntries(await Promise.all(made));
 };
-const ask = async (who: Person, route: ScopedRoute, things: Partial<Things>, csrf: string) => {
+const request = async (who: Person, route: ScopedRoute, things: Partial<Things>, csrf: string) => {
   const { url, fields } = requestOf(route, things);
   const { shares } = world.test.stores;
   const { run } = shares;
@@ -111,7 +111,7 @@ test('rights › a visitor without a session gets no further than sign-in', asyn
   const things = await makeThings(world.test, world.ours);
   for (const route of guarded()) {
     const stranger = world.stranger();
-    const answer = await ask(stranger, route, things, await stranger.token());
+    const answer = await request(stranger, route, things, await stranger.token());
     t.is(answer.statusCode, 303, `${nameOf(route)}: ${answer.body}`);
     t.regex(String(answer.headers.location), /^\/account\/sign-in(?:\?to=%2Faccount|$)/);
   }
@@ -127,7 +127,7 @@ for (const role of ROLES) {
       const isForm = route.method === 'POST';
       const person = isForm ? await world.join(accountId, role) : people[role];
       const things = await ownThings(route, person);
-      const answer = await ask(person, route, things, await person.token());
+      const answer = await request(person, route, things, await person.token());
       const isAllowed = isFor(role, route);
       const text = `${role} ${nameOf(route)}: ${answer.statusCode} ${startOf(answer.body)}`;
       t.true(answer.statusCode < 500, text);
@@ -143,7 +143,7 @@ for (const role of ROLES) {
     const csrf = await person.token();
     for (const route of guarded().filter(one => thingsIn(one).length > 0)) {
       const { url } = requestOf(route, things);
-      const answer = await ask(person, route, things, csrf);
+      const answer = await request(person, route, things, csrf);
       const isAllowed = isFor(role, route);
       const text = `${role} ${nameOf(route)}: ${answer.statusCode} ${startOf(answer.body)}`;
       t.is(answer.statusCode, isAllowed ? 404 : 403, text);
@@ -396,10 +396,10 @@ test('hostile forms › addresses that nobody types are answered without a failu
       // Over all routes each field gets each value, and each comes twice once.
       const search = FIELDS.map((name, at) => `${name}=${odd[(index + at) % odd.length]}`);
       const twice = FIELDS.flatMap(name => [`${name}=${value}`, `${name}=b`]);
-      const asked = `${path}?${(index === 0 ? twice : search).join('&')}`;
-      const answer = await owner.get(asked);
-      t.true(answer.statusCode < 500, `${asked}: ${answer.statusCode} ${answer.body}`);
-      t.is(answer.headers['set-cookie'] ?? '', '', asked);
+      const target = `${path}?${(index === 0 ? twice : search).join('&')}`;
+      const answer = await owner.get(target);
+      t.true(answer.statusCode < 500, `${target}: ${answer.statusCode} ${answer.body}`);
+      t.is(answer.headers['set-cookie'] ?? '', '', target);
     }
   }
 });
@@ -535,11 +535,11 @@ async function readAll(owner: Person, things: Things) {
       after: MARKUP,
       status: MARKUP,
     });
-    for (const asked of [url, `${url}?${query}`]) {
+    for (const target of [url, `${url}?${query}`]) {
       // Some pages end the session that loads them.
-      const answer = await owner.copy().get(asked, { headers: { 'user-agent': NAMES.agent } });
+      const answer = await owner.copy().get(target, { headers: { 'user-agent': NAMES.agent } });
       if (!String(answer.headers['content-type']).startsWith('text/html')) continue;
-      pages.push([asked, new ReadPage(answer.body)]);
+      pages.push([target, new ReadPage(answer.body)]);
     }
   }
   return pages;

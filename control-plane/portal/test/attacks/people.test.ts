@@ -154,8 +154,8 @@ test('a name that somebody typed › leaves keys that an owner is told of, and m
   const token = /mk_\w+/.exec(made.body)?.[0];
   assert.ok(token, made.body);
   const removed = await people.owner.post(`/account/people/${former.userId}/remove`);
-  const told = await people.owner.get(String(removed.headers.location));
-  t.regex(told.body, /left behind/);
+  const page = await people.owner.get(String(removed.headers.location));
+  t.regex(page.body, /left behind/);
   const authorization = `Bearer ${token}`;
   const call = () => world.test.get('/v1/account', { authorization });
   t.is((await call()).statusCode, 200);
@@ -380,12 +380,12 @@ test('held forms › make nothing where the end comes between the last question 
     const person = await world.join(accountId, 'owner');
     const csrf = await person.token();
     const find = sessions.find.bind(sessions);
-    let asked = 0;
+    let checks = 0;
     let before = {};
     sessions.find = async secret => {
       const found = await find(secret);
-      asked += 1;
-      if (asked === 2) {
+      checks += 1;
+      if (checks === 2) {
         await end(person.userId);
         before = world.rows();
       }
@@ -394,7 +394,7 @@ test('held forms › make nothing where the end comes between the last question 
     const answer = await person.post('/account/keys', KEY, { csrf }).finally(() => {
       sessions.find = find;
     });
-    t.is(asked, 2, 'before the form, and once it is whole');
+    t.is(checks, 2, 'before the form, and once it is whole');
     t.is(answer.statusCode, Number(status), answer.body);
     t.deepEqual(world.rows(), before);
   }
@@ -514,9 +514,9 @@ test('guesses › takes no address from a header that no proxy of ours has writt
 });
 
 test('guesses › takes the port that a proxy of ours has written for no part of the address', async t => {
-  const behind = await openWorld({ trustedProxies: ['127.0.0.0/8'] }, t);
+  const proxied = await openWorld({ trustedProxies: ['127.0.0.0/8'] }, t);
   const guessFrom = async (address: string) => {
-    const person = behind.stranger();
+    const person = proxied.stranger();
     const { csrf = '' } = await person.page('/account/sign-in');
     const fields = { mail: `${randomUUID()}@example.org`, password: 'not the password' };
     const headers = { 'x-forwarded-for': address };

@@ -55,7 +55,7 @@ export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
           assert.deepEqual(outcome, { mails: 1, event: true, withheld: [] });
           assert.equal(await rowsOf(fixture, 'outbox', accountId), 2, 'an event and a mail');
           const seen = at(await seenOf(fixture.stores, accountId), 0);
-          assert.equal(seen.told?.credits, 5);
+          assert.equal(seen.notified?.credits, 5);
         },
       };
     },
@@ -73,7 +73,7 @@ export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
       return {
         act: stores => stores.alerts.arm(alert),
         check: async () => {
-          assert.equal(at(await seenOf(fixture.stores, alert.accountId), 0).told, null);
+          assert.equal(at(await seenOf(fixture.stores, alert.accountId), 0).notified, null);
         },
       };
     },

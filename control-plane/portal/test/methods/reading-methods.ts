@@ -77,11 +77,11 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
     assert.equal(await endedOperatorSessions.has('0'.repeat(64)), false),
   'sessions.list': async ({ sessions }) =>
     assert.equal((await sessions.list(personOf(4))).length, 1),
-  'alerts.look': async s => {
+  'alerts.readPage': async s => {
     // Accounts in addition to those that this and later calls read.
     for (let count = 0; count < 8; count += 1) await watchedAccount(s, 1000, [1, 2, 3, 4, 5]);
     const accountId = await watchedAccount(s, 5, [10, 20]);
-    assert.equal((await s.alerts.look(FIRST_ALERT, 7)).length, 7);
+    assert.equal((await s.alerts.readPage(FIRST_ALERT, 7)).length, 7);
     assert.equal((await seenOf(s, accountId)).length, 2);
   },
   'alerts.owners': async (s, database: Database) => {

@@ -65,11 +65,11 @@ const BESIDE: Readonly<Record<string, Exercise<Stores>>> = {
   },
   'orders.pay': async stores => {
     const order = await placed(stores, await fundedAccount(stores, 0));
-    const told = paymentOf(order);
-    const differs = await stores.orders.pay(order.id, { ...told, amount: 1 }, PROVIDER);
+    const paid = paymentOf(order);
+    const differs = await stores.orders.pay(order.id, { ...paid, amount: 1 }, PROVIDER);
     assert.equal(differs.kind, 'differs');
-    await stores.orders.pay(order.id, told, PROVIDER);
-    const again = await stores.orders.pay(order.id, { ...told, payment: 'another' }, PROVIDER);
+    await stores.orders.pay(order.id, paid, PROVIDER);
+    const again = await stores.orders.pay(order.id, { ...paid, payment: 'another' }, PROVIDER);
     assert.equal(again.kind, 'paid-again');
   },
   'orders.refund': async stores => {
