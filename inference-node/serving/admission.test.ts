@@ -35,7 +35,7 @@ function refusal(admission: Admission, request: Parameters<Admission['admit']>[0
   return assert.fail('it was admitted');
 }
 
-test('Admission › refuses when its places are taken', t => {
+test('Admission › refuses when its slots are taken', t => {
   const admission = new Admission(LIMITS);
   const permits: Permit[] = [1, 2, 3].map(count => admission.admit(megapixels(count)));
   t.deepEqual(
@@ -47,7 +47,7 @@ test('Admission › refuses when its places are taken', t => {
   t.is(admission.admit(megapixels(1)).queuePosition, 2);
 });
 
-test('Admission › refuses what does not fit beside the others', t => {
+test('Admission › refuses what does not fit next to the others', t => {
   const admission = new Admission(LIMITS);
   admission.admit(megapixels(50));
   t.is(admission.snapshot().megapixelsFree, 10);
@@ -55,7 +55,7 @@ test('Admission › refuses what does not fit beside the others', t => {
   admission.admit(megapixels(10));
 });
 
-test('Admission › takes an image over the whole budget while it is alone, and nothing beside it', t => {
+test('Admission › takes an image over the whole budget while it is alone, and nothing else with it', t => {
   const admission = new Admission(LIMITS);
   t.is(admission.snapshot().megapixelsFree, 100);
   const large = admission.admit(megapixels(100));
@@ -135,7 +135,7 @@ test('computeMegapixelBudget › takes an ordinary photo wherever it starts at a
   }
 });
 
-test('memory › an operator is told what leaves no room', t => {
+test('memory › an operator learns what leaves no room', t => {
   t.throws(() => requireMegapixelBudget({ memoryLimitBytes: 1.2 * GB, engines: [ISNET] }), {
     instanceOf: ConfigError,
     message: /MATTING_NODE_MEMORY_PERCENT must be a part of more .* 1200 MB .* needs 1695 MB; /,
@@ -255,9 +255,9 @@ test('a drain › takes every step though one fails', async t => {
   t.deepEqual(taken, ['announce', 'abort', 'servers']);
 });
 
-test('a drain › leaves children behind that do not die, and names them', async t => {
+test('a drain › leaves children that do not die, and names them', async t => {
   const lines: { pid?: number; kind?: string; level: number }[] = [];
-  const told = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+  const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
   const { steps, taken, finish } = recordSteps({
     closeChildren: () => new Promise(() => undefined),
     childrenLeft: () => [
@@ -266,7 +266,7 @@ test('a drain › leaves children behind that do not die, and names them', async
     ],
   });
   finish();
-  await drainNode(steps, { hurry: AbortSignal.abort(), log: told, killMaxMs: 20 });
+  await drainNode(steps, { hurry: AbortSignal.abort(), log: log, killMaxMs: 20 });
   t.deepEqual(taken, ['announce', 'abort', 'deregister', 'servers']);
   const left = lines.filter(({ kind }) => kind !== undefined);
   t.deepEqual(
@@ -280,11 +280,11 @@ test('a drain › leaves children behind that do not die, and names them', async
 
 test('a drain › hurried while children have their time kills them, and leaves none waiting', async t => {
   const hurry = new AbortController();
-  const asked: number[] = [];
+  const graces: number[] = [];
   const closing = Promise.withResolvers<void>();
   const { steps, taken, finish } = recordSteps({
     closeChildren: async graceMs => {
-      asked.push(graceMs);
+      graces.push(graceMs);
       if (graceMs > 0) hurry.abort();
       else closing.resolve();
       await closing.promise;
@@ -292,7 +292,7 @@ test('a drain › hurried while children have their time kills them, and leaves 
   });
   finish();
   await drainNode(steps, { hurry: hurry.signal, log });
-  t.deepEqual(asked, [CLOSE_GRACE_MS, 0]);
+  t.deepEqual(graces, [CLOSE_GRACE_MS, 0]);
   t.deepEqual(taken.slice(-2), ['deregister', 'servers']);
 });
 

@@ -467,7 +467,7 @@ for (const role of ['opinion', 'secondLook'] as const) {
   });
 }
 
-test('a model that refines › is given the picture with the mattes of the others, and its own goes on with theirs', async t => {
+test('a model that refines › is given the picture with the mattes of the others, and its own continues with theirs', async t => {
   const { pictures, opinion: second, process } = openPlan('refine');
   const result = await process();
   t.deepEqual(names(result.runs), ['first', 'second']);

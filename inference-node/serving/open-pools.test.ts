@@ -56,7 +56,7 @@ async function recordAnswer(folder: string): Promise<void> {
   await writeFile(of, JSON.stringify(record));
 }
 
-test('a node takes one GPU of several, with as many engines as are asked for', async t => {
+test('a node takes one GPU of several, with as many engines as requested', async t => {
   const { pools, lines } = await open(t, { env: { MATTING_ENGINES: '2' } });
   const { device, provider, plan, admission } = await pools;
   t.deepEqual([provider.selected, device?.facts.id], ['cuda', 'GPU-one']);

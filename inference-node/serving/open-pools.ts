@@ -78,8 +78,8 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const { config, log, ending } = given;
   const cpuShare = await readCpuShare();
   const parts = { ...given, cpuShare, engineEnv: await readEngineEnv(given) };
-  const begun = await beginOnProvider(parts);
-  const { prepared, provider, device } = begun;
+  const providerStart = await startOnProvider(parts);
+  const { prepared, provider, device } = providerStart;
   const selected = provider.selected;
   const layout = chooseLayout(parts, selected, prepared, device);
   ending.throwIfAborted();
@@ -108,7 +108,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     log.error({ gpu, name, reason }, 'GPU is out: its engines end');
   });
   const [runs, pictures] = await Promise.all([
-    openEngines({ ...parts, buffers }, prepared, layout, begun),
+    openEngines({ ...parts, buffers }, prepared, layout, providerStart),
     openPictures(),
   ]);
   const plan = { name: prepared.name, runs };
@@ -125,12 +125,12 @@ interface EngineParts extends PoolParts {
   readonly engineEnv: Readonly<Record<string, string>>;
 }
 
-interface Begun extends ChosenProvider {
+interface ProviderStart extends ChosenProvider {
   readonly prepared: Plan;
   readonly gpu: GpuStart | undefined;
 }
 
-async function beginOnProvider(parts: EngineParts): Promise<Begun> {
+async function startOnProvider(parts: EngineParts): Promise<ProviderStart> {
   const { config, make, log, ending, engineEnv } = parts;
   let chosen = await chooseProvider(config, engineEnv, log);
   ending.throwIfAborted();
@@ -250,7 +250,7 @@ async function openEngines(
   }: EngineParts & { readonly buffers: BufferPool },
   { models }: Plan,
   layout: EngineLayout,
-  { provider: { selected: provider }, device }: Begun,
+  { provider: { selected: provider }, device }: ProviderStart,
 ): Promise<PlanRun[]> {
   const sharesCores = provider === 'cpu' && models.length > 1;
   const runs: PlanRun[] = [];

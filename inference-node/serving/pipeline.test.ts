@@ -33,7 +33,7 @@ const STAGES = [
 type Stage = (typeof STAGES)[number];
 
 /** The position that the pipeline reports. */
-const PLACE_OF = {
+const POSITION_OF = {
   receive: 'receiving',
   acquire: 'waiting_for_worker',
   decode: 'decoding',
@@ -156,7 +156,7 @@ for (const stage of STAGES) {
     gates.hold(name);
     const ended = node.process();
     await gates.reached(name);
-    t.is(node.pipeline.imagesAt(PLACE_OF[stage]), 1, `it is ${PLACE_OF[stage]}`);
+    t.is(node.pipeline.imagesAt(POSITION_OF[stage]), 1, `it is ${POSITION_OF[stage]}`);
     node.gone.abort(GONE);
     t.is(await ended, GONE);
     node.requireFree(t, stage);

@@ -121,7 +121,7 @@ const LEFT_OUT: readonly ErrorCode[] = [
 
 export class Pipeline {
   readonly #pictures: PicturePool;
-  readonly #places = new Map<ImageOrder, PipelinePosition>();
+  readonly #positions = new Map<ImageOrder, PipelinePosition>();
   readonly #workedOnSinceMs = new Map<ImageOrder, number>();
 
   constructor(pictures: PicturePool) {
@@ -140,20 +140,20 @@ export class Pipeline {
     try {
       return await this.#stages(order, exchange, signal);
     } finally {
-      this.#places.delete(order);
+      this.#positions.delete(order);
     }
   }
 
-  imagesAt(place: PipelinePosition): number {
+  imagesAt(position: PipelinePosition): number {
     let images = 0;
-    for (const at of this.#places.values()) if (at === place) images += 1;
+    for (const at of this.#positions.values()) if (at === position) images += 1;
     return images;
   }
 
   /** Until an engine of `plan` takes an image admitted now, ms. */
   estimatedWaitMs(plan: RunnablePlan): number {
     let ahead = 0;
-    for (const at of this.#places.values()) if (BEFORE_INFERENCE.includes(at)) ahead += 1;
+    for (const at of this.#positions.values()) if (BEFORE_INFERENCE.includes(at)) ahead += 1;
     const waits = subjects(plan).map(({ engines }) => {
       const { engines: all, enginesReady, inferMs, estimatedWaitMs } = engines.snapshot();
       return estimatedWaitMs + (ahead * inferMs) / Math.max(1, enginesReady || all);
@@ -166,11 +166,11 @@ export class Pipeline {
     const nowMs = performance.now();
     const held: HeldWorker[] = [];
     const waitingMs: number[] = [];
-    for (const order of this.#places.keys()) {
+    for (const order of this.#positions.keys()) {
       const expectedMs = expectedWorkMs(order, pictures);
       const sinceMs = this.#workedOnSinceMs.get(order);
       if (sinceMs !== undefined) held.push({ elapsedMs: nowMs - sinceMs, expectedMs });
-      else if (this.#places.get(order) !== 'sending') waitingMs.push(expectedMs);
+      else if (this.#positions.get(order) !== 'sending') waitingMs.push(expectedMs);
     }
     const workers = Math.max(1, pictures.workers - pictures.workersStuck);
     return workerWaitMs(workers, held, waitingMs);
@@ -181,13 +181,13 @@ export class Pipeline {
     exchange: ImageExchange,
     signal: AbortSignal,
   ): Promise<StageTimings> {
-    this.#places.set(order, 'receiving');
+    this.#positions.set(order, 'receiving');
     const startedMs = performance.now();
     const files = await traced({ name: 'receive' }, () => exchange.receive(signal));
     const receiveMs = performance.now() - startedMs;
     signal.throwIfAborted();
 
-    this.#places.set(order, 'waiting_for_worker');
+    this.#positions.set(order, 'waiting_for_worker');
     const lease = await traced({ name: 'worker_wait' }, () =>
       this.#pictures.acquire(order.priority, signal),
     );
@@ -198,7 +198,7 @@ export class Pipeline {
       this.#workedOnSinceMs.delete(order);
     });
 
-    this.#places.set(order, 'sending');
+    this.#positions.set(order, 'sending');
     signal.throwIfAborted();
     const sendStartedMs = performance.now();
     const { file, thumbnail, matte, width, height, input, subject: found } = pixels.finished;
@@ -228,7 +228,7 @@ export class Pipeline {
 
   async #pixelStages(
     order: ImageOrder,
-    { image: file, ...beside }: ReceivedFiles,
+    { image: file, ...otherFiles }: ReceivedFiles,
     lease: PictureLease,
     exchange: ImageExchange,
     signal: AbortSignal,
@@ -238,10 +238,10 @@ export class Pipeline {
     const { declared, plan, outputFormat, resultKind, hints, matte } = order;
     const { refinement, foregroundEstimation, finishing, thumbnail } = order;
     // A look at a part first needs the picture's size, and a given matte needs no look.
-    const isWhole = hints?.subjectBox === undefined && beside.givenMatte === undefined;
+    const isWhole = hints?.subjectBox === undefined && otherFiles.givenMatte === undefined;
     const required = isWhole ? subjects(plan) : [];
     const modelInputs = required.map(({ model }) => inputTerms(model));
-    const sent = { file, declared, modelInputs, ...besideOf(order, beside) };
+    const sent = { file, declared, modelInputs, ...extraPictures(order, otherFiles) };
     const decoded = await traced({ name: 'decode' }, () => lease.decode(sent, signal));
 
     // The header did not show the orientation: check before a model runs in vain.
@@ -250,7 +250,7 @@ export class Pipeline {
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
     const inputs = new ModelInputs(lease, required, decoded);
-    const { givenMatte } = beside;
+    const { givenMatte } = otherFiles;
     const sight = { picture: decoded, part };
     const inference =
       givenMatte === undefined ? await runPlan(order, sight, inputs, signal) : NO_INFERENCE;
@@ -277,7 +277,7 @@ export class Pipeline {
   }
 
   #enter(order: ImageOrder, stage: ImageStage, exchange: ImageExchange): void {
-    this.#places.set(order, stage);
+    this.#positions.set(order, stage);
     exchange.stageBegan(stage);
   }
 }
@@ -338,7 +338,7 @@ const NO_INFERENCE: Awaited<ReturnType<typeof runPlan>> = {
   ...{ waitMs: 0, inferMs: 0, secondLookMs: 0, extraRunMs: 0 },
 };
 
-function besideOf(
+function extraPictures(
   { backgroundDeclared, hintsDeclared }: ImageOrder,
   { background, hints }: Omit<ReceivedFiles, 'image'>,
 ): Pick<DecodeRequest, 'background' | 'hints'> {
@@ -454,7 +454,7 @@ async function runModel(
   if (isNeeded) return await engines.run({ ...picture, ...call });
   try {
     // The next engine may load for minutes.
-    return await engines.run({ ...picture, ...call, leavesWhenDown: true });
+    return await engines.run({ ...picture, ...call, failsWhenDown: true });
   } catch (error) {
     call.signal.throwIfAborted();
     if (!(error instanceof ContractError) || !LEFT_OUT.includes(error.code)) throw error;

@@ -82,7 +82,7 @@ async function maskOf({ pipeline, plan }: Node, image: Buffer, signal: AbortSign
   return at(sent, 0).file;
 }
 
-test('each matte is of its own picture, beside callers that go and children that die', async t => {
+test('each matte is of its own picture, despite callers that leave and children that die', async t => {
   const node = await openNode(t);
   const { buffers, engines, pictures } = node;
   let next = 0;

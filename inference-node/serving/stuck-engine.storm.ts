@@ -61,13 +61,13 @@ onEachRuntime('tells the caller, has failed, and ends with 1 without the engine'
   await caller.refused({ code: 'ENGINE_LOST' });
   const { code, stderr, lines } = await ended;
   t.is(code, 1);
-  const said = `process ${enginePid} of engine 0 was killed and does not die`;
-  t.is(stderr, `inference node: ${said}\n`);
+  const expected = `process ${enginePid} of engine 0 was killed and does not die`;
+  t.is(stderr, `inference node: ${expected}\n`);
   t.true(lines.some(({ msg, state }) => msg === 'state' && state === 'failed'));
   requireLeftBehind(lines);
 });
 
-onEachRuntime('ends when it is told to, before anybody knows', async t => {
+onEachRuntime('ends on request, before anybody knows', async t => {
   const { child, caller, ended, until } = await openStuckNode(t, 3_600_000);
   await until('engine lost');
   child.disconnect();

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { modelsAdd, modelsRemove } from '@matting/model-tools/commands/adding.ts';
+import { modelsAdd, modelsRemove } from '@matting/model-tools/commands/add-and-remove.ts';
 import {
   type CliConfig,
   readCliConfig,
@@ -142,7 +142,7 @@ test('models that MATTING_COMMERCIAL_USE refuses cause no request to the registr
   }
 });
 
-test('a program that fetches is told first what will run, and under what terms', async t => {
+test('a program that fetches learns first what will run, and under what terms', async t => {
   const env = { MATTING_MODEL: 'u2netp', MATTING_COMMERCIAL_USE: 'weights' };
   const { out, error } = await fetchModels([], env, { progressJson: true });
   const [first = ''] = out.split('\n');
@@ -162,9 +162,9 @@ test('offered models are looked up and admitted before anything is fetched', asy
     const { terms, error } = await names({ ...own, MATTING_MODELS_OFFERED: offered });
     t.is(terms, '');
     t.true(error instanceof ConfigError);
-    const said =
+    const expected =
       /MATTING_MODELS_OFFERED must be .*"u2nett" is none of fast, .*, isnet, modnet, u2netp$/;
-    t.regex(error?.message ?? '', said);
+    t.regex(error?.message ?? '', expected);
   }
   for (const offered of ['fast;best', '../etc', 'fast,,best']) {
     t.throws(() => configOf({ MATTING_MODELS_OFFERED: offered }), {
@@ -187,7 +187,7 @@ test('offered models are looked up and admitted before anything is fetched', asy
 test('models of the catalogue are looked up and admitted before any of them is added', async t => {
   const wanted = (names: string, env: Record<string, string> = {}) =>
     fetchModels([], { MATTING_MODEL: 'u2netp', MATTING_MODELS_OFFERED: names, ...env }, {});
-  for (const [names, said, env] of [
+  for (const [names, expected, env] of [
     ['ben2,u2nett', /MODELS_OFFERED must be .*"u2nett" is none of fast, .*, u2netp$/],
     ['u2nett', /MODELS_OFFERED must be .*"u2nett"/, { MATTING_MODEL: 'ben2' }],
     ['ben2,rmbg-2-0', /weights refuses rmbg-2-0; /, { MATTING_COMMERCIAL_USE: 'weights' }],
@@ -195,7 +195,7 @@ test('models of the catalogue are looked up and admitted before any of them is a
   ] as const) {
     const { error } = await wanted(names, env);
     t.true(error instanceof ConfigError, String(error));
-    t.regex(error?.message ?? '', said);
+    t.regex(error?.message ?? '', expected);
   }
   const offline = { HTTPS_PROXY: 'http://127.0.0.1:9' };
   requireModelError(t, (await wanted('modnet, ben2', offline)).error, /cannot fetch .*huggingface/);
@@ -250,12 +250,12 @@ test('a file that is no model, and options that do not fit, give one line', asyn
   await writeFile(absurd, encodeTinyModel({ width: 32, height: 100_000 }));
   requireModelError(t, (await add(absurd, STATED)).error, /: a picture of over 8192 a side$/);
   const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
-  for (const [options, said] of [
+  for (const [options, expected] of [
     [{ size: { width: 64, height: 32 } }, /does not take pictures of 64x32/],
     [{ output: 'absent\u001b[2J' }, /no output absent\\u\{1b\}\[2J: its outputs are output/],
     [{ manifest: 'absent.json' }, /^cannot read .*absent\.json/],
   ] as const) {
-    requireModelError(t, (await add(tiny, { ...STATED, ...options })).error, said);
+    requireModelError(t, (await add(tiny, { ...STATED, ...options })).error, expected);
   }
   t.true((await add(tiny, { mean: [1, 1, 1] })).error instanceof UsageError);
   const unset = await add(tiny, { tokenEnv: 'NO_TOKEN' });
@@ -381,8 +381,8 @@ test('a name of the catalogue is added where it is not there, once, and else nam
     .toBuffer({ resolveWithObject: true });
   const alphaAt = (x: number, y: number) =>
     data[4 * (Math.floor(y * info.height) * info.width + Math.floor(x * info.width)) + 3] ?? -1;
-  const [body, behind] = [alphaAt(0.5, 0.8), alphaAt(0.05, 0.1)];
-  t.true(body > 100 && behind < 100, `${body} ${behind}`);
+  const [body, wall] = [alphaAt(0.5, 0.8), alphaAt(0.05, 0.1)];
+  t.true(body > 100 && wall < 100, `${body} ${wall}`);
   for (const name of ['known', 'bytes']) await modelsRemove(name, configOf(), new PassThrough());
 });
 
@@ -398,7 +398,7 @@ test('models are fetched without OpenVINO where it cannot be installed, unless i
       modelsFetch(['mine'], {}, config, { out, err }, signal),
     );
     err.end();
-    return { error, said: await text(err) };
+    return { error, output: await text(err) };
   };
   for (const [env, reason] of [
     [{ PIP_INDEX_URL: 'http://127.0.0.1:9/' }, /cannot be downloaded/],
@@ -407,19 +407,19 @@ test('models are fetched without OpenVINO where it cannot be installed, unless i
       /cannot write .*providers/,
     ],
   ] as const) {
-    const { error, said } = await fetched('auto', env);
+    const { error, output } = await fetched('auto', env);
     t.is(error, undefined);
-    t.regex(said, /^matting: OpenVINO is not used: [^\n]+\n$/m);
-    t.regex(said, reason);
+    t.regex(output, /^matting: OpenVINO is not used: [^\n]+\n$/m);
+    t.regex(output, reason);
     t.regex((await fetched('openvino', env)).error?.message ?? '', reason);
   }
   const offline = { PIP_INDEX_URL: 'http://127.0.0.1:9/' };
   const onGpu = { ...offline, MATTING_EXECUTION_PROVIDER: 'cuda' };
-  const told = 'matting: cuda runs the models here: the runtimes of the CPU are not compared\n';
-  t.is((await fetched('auto', onGpu)).said, told);
+  const expected = 'matting: cuda runs the models here: the runtimes of the CPU are not compared\n';
+  t.is((await fetched('auto', onGpu)).output, expected);
   // No provider is named: the GPU decides, if CUDA runs on it.
   const host = await openGpuHost(t, [gpuFacts('a')]);
-  t.is((await fetched('auto', offline, { childEnv: host.childEnv })).said, told);
+  t.is((await fetched('auto', offline, { childEnv: host.childEnv })).output, expected);
   t.regex((await fetched('openvino', onGpu)).error?.message ?? '', /cannot be downloaded/);
 });
 
@@ -436,12 +436,12 @@ test('a model of a file is added, listed, prepared, shown and removed', async t 
   t.like(mine, { added: true, fetched: 'yes', licence: 'unknown' });
   t.is(mine.prepared.length, 1);
   t.true(mine.peakBytes > 0);
-  for (const [name, said] of [
+  for (const [name, expected] of [
     ['isnet', /shipped/],
     ['other', /"other" .*: mine/],
   ] as const) {
     const { error: refused } = await outputOf(to => modelsRemove(name, configOf(), to));
-    requireModelError(t, refused, said);
+    requireModelError(t, refused, expected);
   }
   const plans = join(directory, 'models', 'plans.json');
   const models = [{ model: 'mine', inputSize: 32, role: 'subject' }];

@@ -99,8 +99,8 @@ test('wants the token for a registry, and an address where it listens everywhere
   t.deepEqual(problems(registry), ['MATTING_NODE_TOKEN']);
   const everywhere = { ...registry, MATTING_NODE_TOKEN: TOKEN, MATTING_HOST: '0.0.0.0' };
   t.deepEqual(problems(everywhere), ['MATTING_NODE_ADVERTISE_ADDRESS']);
-  const told = { ...everywhere, MATTING_NODE_ADVERTISE_ADDRESS: '[2001:db8::1]:50051' };
-  t.deepEqual(problems(told), []);
+  const advertised = { ...everywhere, MATTING_NODE_ADVERTISE_ADDRESS: '[2001:db8::1]:50051' };
+  t.deepEqual(problems(advertised), []);
 });
 
 test('takes tokens from files, one a line, in place of the variable', async t => {

@@ -35,7 +35,7 @@ async function examine(env: Readonly<Record<string, string>>) {
   return { good, of };
 }
 
-test('names every wrong variable, and looks no further', async t => {
+test('names every wrong variable, and checks nothing else', async t => {
   const wrong = { MATTING_NODE_PORT: 'x', MATTING_ENGINES: '0', MATTING_MODLE: 'u2netp' };
   const { good, of } = await examine(wrong);
   t.false(good);
@@ -121,7 +121,7 @@ test('fails where the library that reads AVIF has known holes', async t => {
   t.is(lines.length, 1);
 });
 
-test('looks at the GPU that a node would take', async t => {
+test('examines the GPU that a node would take', async t => {
   const host = await openGpuHost(t, [gpuFacts('one'), gpuFacts('two', { index: 1 })]);
   const { folder: providerDir, childEnv } = host;
   await host.fault('load GPU-two CUDA failure 100: no CUDA-capable device is detected');

@@ -24,14 +24,14 @@ test.afterEach.always(async () => {
   running = undefined;
 });
 
-/** With `fakeRooms`, over pools that the test holds. */
+/** With `fakeModules`, over pools that the test holds. */
 function startNode(
   env: Record<string, string>,
-  { fakeRooms, heldChannel }: { fakeRooms?: boolean; heldChannel?: boolean } = {},
+  { fakeModules, heldChannel }: { fakeModules?: boolean; heldChannel?: boolean } = {},
 ): NodeProgram {
   // A node that gets this far has no weights.
   const given = { MATTING_MODEL_DIR: directory, ...env };
-  const hook = fakeRooms ? 'fake-rooms-hook.ts' : undefined;
+  const hook = fakeModules ? 'fake-modules-hook.ts' : undefined;
   const program = startProgram(given, { hook, heldChannel });
   running = program.child;
   return program;
@@ -82,11 +82,11 @@ test('the program that cannot start › refuses a plan that MATTING_COMMERCIAL_U
 });
 
 test('the program that starts › says in its log and at /info what runs, and under what terms', async t => {
-  const { until } = startNode({}, { fakeRooms: true });
+  const { until } = startNode({}, { fakeModules: true });
   const { httpPort } = await until('listening');
   const { terms } = await until('serving');
-  const said = 'tiny weights yes, training data yes (models/README.md)';
-  t.is(terms, `plan tiny, commercial use: ${said}`);
+  const expected = 'tiny weights yes, training data yes (models/README.md)';
+  t.is(terms, `plan tiny, commercial use: ${expected}`);
   const info = await fetch(`http://127.0.0.1:${httpPort}/info`);
   const { models, commercialUseRequired } = (await info.json()) as {
     models: { licence: object }[];
@@ -100,7 +100,7 @@ test('the program that starts › says in its log and at /info what runs, and un
   });
 });
 
-const starting = () => startNode({ FAKE_HOLD: 'start' }, { fakeRooms: true });
+const starting = () => startNode({ FAKE_HOLD: 'start' }, { fakeModules: true });
 
 test('the program that starts › ends with 0 on SIGTERM', async t => {
   const { child, until, exited } = starting();
@@ -124,7 +124,7 @@ test('the program that starts › answers probes before it serves, and serves th
 });
 
 test('the program that serves › finishes what is in, refuses the rest, and ends with 0', async t => {
-  const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true });
+  const program = startNode({ FAKE_HOLD: 'infer' }, { fakeModules: true });
   const first = await program.caller();
   const second = await program.caller();
   await first.sendFile('12345');
@@ -144,7 +144,7 @@ test('the program that serves › finishes what is in, refuses the rest, and end
 });
 
 test('the program that serves › hurries at a second signal', async t => {
-  const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true });
+  const program = startNode({ FAKE_HOLD: 'infer' }, { fakeModules: true });
   const caller = await program.caller();
   await caller.sendFile('12345');
   program.child.kill('SIGINT');
@@ -156,7 +156,7 @@ test('the program that serves › hurries at a second signal', async t => {
 });
 
 test('the program that serves › hurries when its parent is gone', async t => {
-  const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true, heldChannel: true });
+  const program = startNode({ FAKE_HOLD: 'infer' }, { fakeModules: true, heldChannel: true });
   const caller = await program.caller();
   await caller.sendFile('12345');
   closeChannel(program.child);
@@ -167,7 +167,7 @@ test('the program that serves › hurries when its parent is gone', async t => {
 });
 
 test('the program that serves › ends with 1 when its engines keep dying', async t => {
-  const program = startNode({}, { fakeRooms: true });
+  const program = startNode({}, { fakeModules: true });
   await program.until('serving');
   program.child.send({ failEngines: true });
   const { code, stderr } = await program.exited;

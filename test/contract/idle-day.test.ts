@@ -12,7 +12,10 @@ const test = ava.serial;
 
 const WARN = 40;
 const SHORT_DAY = ['--import', path.join(ROOT, 'test/support/short-day.ts')];
-const FAKE_ROOMS = ['--import', path.join(ROOT, 'inference-node/serving/test/fake-rooms-hook.ts')];
+const FAKE_MODULES = [
+  '--import',
+  path.join(ROOT, 'inference-node/serving/test/fake-modules-hook.ts'),
+];
 const directory = mkdtempSync(path.join(tmpdir(), 'matting-idle-'));
 const programs: Program[] = [];
 
@@ -39,7 +42,7 @@ test('an idle day logs nothing above info', async t => {
     MATTING_BASE_URL: 'http://127.0.0.1',
   });
   const ports = await control.line<{ http: number; registry: number }>('listening');
-  const node = begin('inference-node', [...SHORT_DAY, ...FAKE_ROOMS], {
+  const node = begin('inference-node', [...SHORT_DAY, ...FAKE_MODULES], {
     MATTING_NODE_ID: 'idle',
     MATTING_NODE_PORT: '0',
     MATTING_NODE_HTTP_PORT: '0',

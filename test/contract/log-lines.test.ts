@@ -72,9 +72,9 @@ test.before(async () => {
   programs.push(control);
   control.start();
   const ports = await control.line<Ports>('listening');
-  const fakeRooms = path.join(ROOT, 'inference-node/serving/test/fake-rooms-hook.ts');
+  const fakeModules = path.join(ROOT, 'inference-node/serving/test/fake-modules-hook.ts');
   const main = path.join(ROOT, 'inference-node/main.ts');
-  const node = new Program('node', ['--import', fakeRooms, main], {
+  const node = new Program('node', ['--import', fakeModules, main], {
     ...common,
     MATTING_NODE_ID: 'node-of-lines',
     MATTING_NODE_PORT: '0',

@@ -6,9 +6,9 @@ inference-node/model-tools/adding/stated-manifest.ts by inference-node/model-too
 writeDraft | a draft has what the graph says, and completed it states the rest
   -     await writeFile(path, json, { flag: 'wx' });
   +     await writeFile(path, json, { flag: 'w' });
-inference-node/model-tools/adding/workshop.ts by inference-node/model-tools/adding/adding.test.ts
+inference-node/model-tools/adding/staging-folder.ts by inference-node/model-tools/adding/adding.test.ts
 clear | !== placing | killed at prepare there is nothing or the whole, and the next one clears up
-PLACING_FILE | weights beside the graph have no say in what is removed
+PLACING_FILE | weights next to the graph do not decide what is removed
 inference-node/model-tools/onnx/mend.ts by inference-node/model-tools/onnx/mend.test.ts
 deformConv | a mended graph answers as its stock form, also from beyond the border
   - integers('dilations', block.dilations)
@@ -17,19 +17,19 @@ inference-node/model-tools/preparing/added-graph.ts by inference-node/model-tool
 compareEachBlock | if ( | a graph whose mended form answers otherwise, or cannot be compared, runs as it is
 compareMattes | if ( | a graph whose mended form answers otherwise, or cannot be compared, runs as it is
 inference-node/model-tools/preparing/prepare.ts by inference-node/model-tools/preparing/prepared-bytes.test.ts
-prepareGraph | ...(precision === 'fp16' | a revision writes the same bytes for ever, so a change of the passes has another number
+prepareGraph | ...(precision === 'fp16' | a revision always writes the same bytes, so a change of the passes has another number
 inference-node/model-tools/probing/probe-graph.ts by inference-node/model-tools/probing/probe-graph.test.ts
 matteOf | if (most | an answer that is no matte is refused
-inference-node/model-tools/weights/address.ts by inference-node/model-tools/weights/address.test.ts
-#ask | ? { authorization | a token goes to the first host alone, and a file behind a login asks for one
-inference-node/model-tools/weights/download.ts by inference-node/model-tools/weights/address.test.ts
+inference-node/model-tools/weights/address-client.ts by inference-node/model-tools/weights/address-client.test.ts
+#request | ? { authorization | a token goes to the first host alone, and a file that needs a login requests one
+inference-node/model-tools/weights/download.ts by inference-node/model-tools/weights/address-client.test.ts
 #checked | === wanted | a file that is missing, too large, without an end, too slow or another is refused
 inference-node/serving/admission.ts by inference-node/serving/admission.test.ts: Admission
-admit | if (inUse.images | refuses when its places are taken
-admit | if (megapixels > inUse | refuses what does not fit beside the others
+admit | if (inUse.images | refuses when its slots are taken
+admit | if (megapixels > inUse | refuses what does not fit next to the others
 admit | if (inUse.fileBytes | bounds the bytes of the files together
 admit | if (megapixels > mostAlone | sends an image that it can never hold to another node
-megapixelsFree | budget. | refuses what does not fit beside the others
+megapixelsFree | budget. | refuses what does not fit next to the others
 release | gives a permit back once, however often it is released
 inference-node/serving/engine/child/form-io.ts by inference-node/serving/engine/child/form-io.test.ts
 answer | cutOut | a letterbox is black around the picture, and its matte is that of the picture
@@ -43,7 +43,7 @@ inference-node/serving/engine/pool/engine.ts by inference-node/serving/engine/po
 #describeTooMuch | if (keptBytes | an engine that keeps more than is counted for it is restarted, and its picture is served
 #describeEnd | === 'run' | pictures of which an engine dies for want of memory are at fault, however many they are
 inference-node/serving/engine/pool/engine.ts by inference-node/serving/engine/pool/engine-pool.test.ts
-#onRunEnd | 'failed' & | pictures of which a graph of others makes no matte end alone, their engine goes on
+#onRunEnd | 'failed' & | pictures of which a graph of others makes no matte end alone, their engine continues
 inference-node/serving/engine/pool/idle-engines.ts by inference-node/serving/engine/pool/idle-engines.test.ts
 #openEngines | await within | engines of a small machine › wait for the last process of those before
 #awaitIdle | > 0 | engines of a small machine › stay while an image is in them
@@ -59,8 +59,8 @@ know | work both while they change, and the old one no more once it is gone
 inference-node/serving/grpc/matte-handler.ts by inference-node/serving/grpc/matte-handler.test.ts
 #withPermit | permit.release | an error of a stage › goes out by its code, without its secrets, and frees everything
 inference-node/serving/models/cache-files.ts by inference-node/serving/prepared/cpu-runtime.test.ts
-foreignTo | if ((mode | a compiled graph that another user may write is compiled again, and never run from their folder
-foreignTo | if (uid | a compiled graph of another user is not run
+whyUnsafeToRun | if ((mode | a compiled graph that another user may write is compiled again, and never run from their folder
+whyUnsafeToRun | if (uid | a compiled graph of another user is not run
 inference-node/serving/models/plan.ts by inference-node/serving/models/manifest.test.ts
 refusalsOf | !== 'yes' | weights unclear, training data yes: what each gate says
 refusalsOf | 'strict' | strict starts none of the bundled models, and says so
@@ -99,7 +99,7 @@ createTrimap | lacks(- | a trimap › is unsure around all that is not surely on
 inference-node/serving/picture/pool/open-picture-pool.ts by inference-node/serving/picture/pool/picture-pool.test.ts
 onEnd | < FAILED | a worker that dies while the pool opens is replaced, and the pool opens
 inference-node/serving/picture/pool/open-picture-pool.ts by inference-node/serving/shared-buffers.test.ts
-decode | this.#modelInputs | each matte is of its own picture, beside callers that go and children that die
+decode | this.#modelInputs | each matte is of its own picture, despite callers that leave and children that die
 inference-node/serving/picture/worker/finish.ts by inference-node/serving/picture/finishing/finish.test.ts
 frame | requireFrame | a frame that the subject makes larger than it may be › is refused by the name of its field, and one that is bounded is made
 inference-node/serving/picture/zoomed-look.ts by inference-node/serving/picture/zoomed-look.test.ts

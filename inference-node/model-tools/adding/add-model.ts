@@ -13,14 +13,14 @@ import {
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { loadAddedPlans, loadPlanOutlines } from '@matting/serving/models/plan.ts';
 import { MODEL_NAME, type PreparedModel } from '@matting/serving/models/prepared-model.ts';
-import { type Facts, OpenFacts, type Probe, type ProbeLimits } from '../probing/probe.ts';
-import { type AddressAccess, AddressClient, requireAddress } from '../weights/address.ts';
+import { type Facts, OpenFacts, type Probe, type ProbeLimits } from '../probing/probe-types.ts';
+import { type AddressAccess, AddressClient, requireAddress } from '../weights/address-client.ts';
 import { describeAdded, licenceOf, type StatedLicence } from './added-manifest.ts';
-import { nameOf } from './addresses.ts';
 import { type CatalogueModel, factsOfCatalogue, findByName, findBySum } from './catalogue.ts';
-import { bringFiles, type FilesContext, type Place } from './model-files.ts';
+import { bringFiles, type FilesContext, type ModelLocation } from './model-files.ts';
+import { modelNameFrom } from './pin-address.ts';
+import { type ModelFolders, removeStaleStagingFolders, StagingFolder } from './staging-folder.ts';
 import { writeDraft } from './stated-manifest.ts';
-import { type ModelFolders, removeStaleWorkshops, Workshop } from './workshop.ts';
 
 interface AddOptions {
   readonly name?: string | undefined;
@@ -63,27 +63,27 @@ export async function addModel(
   const known = await resolveTarget(target, options, context);
   const name = await requireName(known, folders);
   if (known.row !== undefined) requireFacts(known.row, options);
-  await removeStaleWorkshops(folders);
-  await using workshop = await Workshop.open(folders);
-  const { files, source, row } = await bringKnown(known, options, workshop, context);
+  await removeStaleStagingFolders(folders);
+  await using staging = await StagingFolder.open(folders);
+  const { files, source, row } = await bringKnown(known, options, staging, context);
   await requireNew(name, files, folders);
   const facts = statedOf(row, options);
   const origin = source.type === 'address' ? originOf(source.url) : 'unknown';
   const { whole = row?.licence } = options.licence;
   const licence = licenceOf(options.licence, whole, origin);
   const limits = limitsOf(options, context);
-  const path = workshop.path(files[0].name);
+  const path = staging.path(files[0].name);
   const probe = await context.probe(path, facts, limits).catch(async error => {
     if (!(error instanceof OpenFacts) || known.row !== undefined || options.hasManifest)
       throw error;
     const { open, graph } = error;
     throw new OpenFacts(open, graph, await writeDraft(context.cwd, { name, licence }, error));
   });
-  const version = versionOf(files);
+  const version = versionFromFiles(files);
   const described = { name, version, source, files, row, licence, facts, probe };
   const placed = describeAdded(described);
   context.signal.throwIfAborted();
-  await workshop.place(placed.manifest);
+  await staging.moveToCache(placed.manifest);
   const cutout = join(folders.addedModelsDir, name, 'cutout.png');
   await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
   const prepared = await context.prepare(placed.manifest);
@@ -114,7 +114,7 @@ function requireFacts(row: CatalogueModel, options: AddOptions): void {
 
 interface Known {
   readonly name: string | undefined;
-  readonly place: Place;
+  readonly location: ModelLocation;
   readonly row: CatalogueModel | undefined;
 }
 
@@ -125,19 +125,23 @@ async function resolveTarget(
 ): Promise<Known> {
   if (/^[a-z][a-z0-9+.-]*:\/\//i.test(target)) {
     const url = requireAddress(target);
-    const place = { type: 'address', url: url.href, mirrors: [] } as const;
-    return { name: name ?? nameOf(url.pathname), place, row: undefined };
+    const location = { type: 'address', url: url.href, mirrors: [] } as const;
+    return { name: name ?? modelNameFrom(url.pathname), location, row: undefined };
   }
   const row = findByName(catalogue, target);
   const [graph] = row?.files ?? [];
   if (row !== undefined && graph !== undefined) {
     const { url, mirrors = [] } = graph;
-    return { name: name ?? row.name, place: { type: 'address', url, mirrors }, row };
+    return { name: name ?? row.name, location: { type: 'address', url, mirrors }, row };
   }
   const path = resolve(cwd, target);
   const found = await stat(path).catch(() => undefined);
   if (found?.isFile()) {
-    return { name: name ?? nameOf(basename(path)), place: { type: 'file', path }, row: undefined };
+    return {
+      name: name ?? modelNameFrom(basename(path)),
+      location: { type: 'file', path },
+      row: undefined,
+    };
   }
   const what = `${JSON.stringify(target)} is not an address, a file or a name of the catalogue`;
   throw new ModelError('settings', `${what}; see "models list --catalogue"`);
@@ -172,21 +176,21 @@ async function requireNew(
 }
 
 async function bringKnown(
-  { place, row: named }: Known,
+  { location, row: named }: Known,
   { sha256 }: AddOptions,
-  workshop: Workshop,
+  staging: StagingFolder,
   context: AddContext,
 ) {
   const { access, token, catalogue, folders, signal, say, onProgress } = context;
-  const origin = place.type === 'address' ? new URL(place.url).origin : '';
+  const origin = location.type === 'address' ? new URL(location.url).origin : '';
   await using client = new AddressClient({
     ...access,
     ...(token !== undefined && { token: { text: token, origin } }),
   });
   const [graph] = named?.files ?? [];
   const wanted = { ...graph, sha256: sha256 ?? graph?.sha256 };
-  const filesContext = { workshop, folders, client, signal, say, onProgress };
-  const brought = await bringFiles(place, wanted, filesContext);
+  const filesContext = { staging, folders, client, signal, say, onProgress };
+  const brought = await bringFiles(location, wanted, filesContext);
   const row = named ?? findBySum(catalogue, brought.files[0].sha256);
   if (row !== named) say(`the file is ${row?.name} of the catalogue, which states what it takes`);
   return { ...brought, row };
@@ -198,7 +202,7 @@ function limitsOf({ memoryMaxBytes }: AddOptions, { childEnv, signal }: AddConte
 
 const VERSION_DIGITS = 12;
 
-function versionOf(files: readonly [WeightsFile, ...WeightsFile[]]): string {
+function versionFromFiles(files: readonly [WeightsFile, ...WeightsFile[]]): string {
   const [graph, ...data] = files;
   if (data.length === 0) return graph.sha256.slice(0, VERSION_DIGITS);
   const sums = files.map(({ sha256 }) => sha256).join();

@@ -4,7 +4,7 @@ import {
   parseManifest,
   type WeightsFile,
 } from '@matting/serving/models/manifest.ts';
-import { type Facts, longestSide, NO_NORMALISATION, type Probe } from '../probing/probe.ts';
+import { type Facts, longestSide, NO_NORMALISATION, type Probe } from '../probing/probe-types.ts';
 import type { CatalogueModel } from './catalogue.ts';
 
 type Licence = ModelManifest['licence'];
@@ -33,7 +33,7 @@ export function describeAdded(described: Described): { manifest: ModelManifest; 
   const { name, version, source, files, row, licence, facts, probe } = described;
   const { graph, peakBytes, loadedBytes, seconds, provider } = probe;
   const written = {
-    ...{ name, version, description: row?.title ?? `Added from ${placeOf(source)}` },
+    ...{ name, version, description: row?.title ?? `Added from ${hostOrFile(source)}` },
     ...(row !== undefined && { goodFor: row.goodFor }),
     ...{ source, files, graph: { file: files[0].name, ...graph }, precisions: [graph.precision] },
     ...(graph.dynamic && { inputSize: sizesOf(probe, facts) }),
@@ -49,7 +49,7 @@ export function describeAdded(described: Described): { manifest: ModelManifest; 
   return { manifest: parseManifest(json, `the manifest of ${name}`), json };
 }
 
-function placeOf(source: ModelSource): string {
+function hostOrFile(source: ModelSource): string {
   return source.type === 'address' ? new URL(source.url).hostname : 'a file';
 }
 

@@ -14,17 +14,17 @@ import { isModelError } from '@matting/serving/test/is-model-error.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
-import { OpenFacts, type Probe } from '../probing/probe.ts';
+import { OpenFacts, type Probe } from '../probing/probe-types.ts';
 import { addingIn, FOUND } from '../test/adding.ts';
 import { sha256 } from '../test/fake-registry.ts';
 import { type ModelHost, openModelHost } from '../test/model-host.ts';
 import { graphBytes, tinyGraph } from '../test/tiny-graph.ts';
-import { AddressClient } from '../weights/address.ts';
+import { AddressClient } from '../weights/address-client.ts';
 import { type AddContext, addModel } from './add-model.ts';
-import { fileNameOf, nameOf, pinAddress } from './addresses.ts';
 import { type CatalogueModel, loadCatalogue } from './catalogue.ts';
+import { fileNameOf, modelNameFrom, pinAddress } from './pin-address.ts';
+import { removeAdded } from './staging-folder.ts';
 import { readStatedManifest } from './stated-manifest.ts';
-import { removeAdded } from './workshop.ts';
 
 const GRAPH = graphBytes(tinyGraph({ side: 64 }));
 const COMMIT = 'e48a20765fb421d19dcdb0bf3cc61e802ca5ec8f';
@@ -42,7 +42,7 @@ test('an address says the name of a model and of its file', t => {
     ['/a/%E4%BD%A0.onnx', undefined, 'model.onnx'],
     ['/a/..%2Fb.onnx', 'b', 'model.onnx'],
   ] as const) {
-    t.is(nameOf(path), name, path);
+    t.is(modelNameFrom(path), name, path);
     t.is(fileNameOf(path), file ?? path.split('/').at(-1)!, path);
   }
 });
@@ -79,7 +79,7 @@ interface Fixture {
   readonly host: ModelHost;
   readonly url: string;
   readonly folder: string;
-  readonly said: string[];
+  readonly lines: string[];
   readonly add: (
     target: string,
     options?: Partial<Parameters<typeof addModel>[1]>,
@@ -93,14 +93,14 @@ async function open(t: ExecutionContext): Promise<Fixture> {
   host.commit = COMMIT;
   const path = `/me/tiny/resolve/${COMMIT}/onnx/model.onnx`;
   host.files.set(path, { bytes: GRAPH });
-  const said: string[] = [];
+  const lines: string[] = [];
   const add: Fixture['add'] = (target, options, own) =>
     addModel(
       target,
       { ...NO_OPTIONS, ...options },
-      addingIn(folder, { say: line => said.push(line), ...own }),
+      addingIn(folder, { say: line => lines.push(line), ...own }),
     );
-  return { host, url: `${host.url}/me/tiny/resolve/main/onnx/model.onnx`, folder, said, add };
+  return { host, url: `${host.url}/me/tiny/resolve/main/onnx/model.onnx`, folder, lines, add };
 }
 
 const NO_MATTE = { probe: () => Promise.reject(new ModelError('prepare', 'no matte')) };
@@ -137,7 +137,7 @@ test('a model of an address is whole: its file, its commit, its cut-out and its 
 });
 
 test('a file that the catalogue knows needs nothing stated, and what is stated wins', async t => {
-  const { add, url, said } = await open(t);
+  const { add, url, lines } = await open(t);
   const [birefnet] = await loadCatalogue();
   const [file] = birefnet!.files;
   const row: CatalogueModel = { ...birefnet!, files: [{ ...file!, sha256: sha256(GRAPH) }] };
@@ -150,7 +150,7 @@ test('a file that the catalogue knows needs nothing stated, and what is stated w
     },
   };
   const { manifest } = await add(url, { facts: {} }, own);
-  t.deepEqual(said, ['the file is birefnet-general of the catalogue, which states what it takes']);
+  t.deepEqual(lines, ['the file is birefnet-general of the catalogue, which states what it takes']);
   t.deepEqual(manifest.normalisation, IMAGENET as never);
   t.like(manifest, { licence: row.licence, goodFor: row.goodFor, description: row.title });
   t.like(facts, [{ activation: 'sigmoid', output: 'output_image', size: { width: 1024 } }]);
@@ -187,7 +187,7 @@ test('a graph that was measured mended and is kept as it is, is measured as it i
   t.is(kept.manifest.measured?.peakBytes, 9e9);
 });
 
-test('a model that cannot be added gives one line and leaves nothing behind', async t => {
+test('a model that cannot be added gives one line and leaves nothing', async t => {
   const fixture = await open(t);
   const { add, url, folder, host } = fixture;
   const address = url.replace('/main/', `/${COMMIT}/`);
@@ -197,7 +197,7 @@ test('a model that cannot be added gives one line and leaves nothing behind', as
   const failing = { prepare: () => Promise.reject(new Error('out of memory')) };
   const cache = join(folder, 'cache');
   const nested = { modelDir: cache, weightsDir: undefined, addedModelsDir: join(cache, 'added') };
-  for (const [target, said, options, own] of [
+  for (const [target, expected, options, own] of [
     ['nothing', /models list --catalogue/],
     ['http://example.com/a.onnx', /only https/],
     [url, /belongs to a plan/, { name: 'standard' }],
@@ -214,15 +214,15 @@ test('a model that cannot be added gives one line and leaves nothing behind', as
     [address, /out of memory/, {}, failing],
   ] as const) {
     const error = await t.throwsAsync(add(target, options ?? {}, own ?? {}));
-    t.regex(error?.message ?? '', said);
+    t.regex(error?.message ?? '', expected);
     t.deepEqual(await filesIn(folder), ['zip.onnx'], error?.message ?? '');
   }
 });
 
-test('weights beside the graph come too, and none of another folder', async t => {
+test('weights next to the graph come too, but none from another folder', async t => {
   const fixture = await open(t);
   const { add, folder, host } = fixture;
-  for (const [location, said] of [
+  for (const [location, expected] of [
     ['../secret', /"\.\.\/secret", which is no file of its own folder/],
     ['/etc/passwd', /which is no file of its own folder/],
     ['a/b', /which is no file of its own folder/],
@@ -231,7 +231,7 @@ test('weights beside the graph come too, and none of another folder', async t =>
   ] as const) {
     host.files.set('/x/model.onnx', { bytes: externalGraph(location) });
     const error = await t.throwsAsync(add(`${host.url}/x/model.onnx`, { name: 'x' }));
-    t.regex(error?.message ?? '', said);
+    t.regex(error?.message ?? '', expected);
   }
   const graph = externalGraph('model.onnx.data');
   const data = Buffer.alloc(64, 1);
@@ -249,7 +249,7 @@ test('weights beside the graph come too, and none of another folder', async t =>
   t.like(own.manifest, { name: 'b', source: { type: 'file' }, version: manifest.version });
 });
 
-test('weights beside the graph have no say in what is removed', async t => {
+test('weights next to the graph do not decide what is removed', async t => {
   const { add, folder, host } = await open(t);
   await mkdir(join(folder, 'cache', 'mine', '1'), { recursive: true });
   await writeFile(join(folder, 'cache', 'mine', '1', 'kept'), '');
@@ -433,7 +433,7 @@ function killedAt(stage: string, ...args: readonly string[]): Promise<void> {
   return new Promise(resolve => child.on('close', () => resolve()));
 }
 
-test('a workshop of another machine is cleared when nobody has touched it for long', async t => {
+test('a staging folder of another machine is cleared when nobody has touched it for long', async t => {
   const { add, url, folder } = await open(t);
   const other = join(folder, 'cache', `.adding-other-1-${'a'.repeat(12)}`);
   await mkdir(other, { recursive: true });

@@ -25,7 +25,7 @@ import {
   MODEL_NAME,
   type Normalisation,
 } from '@matting/serving/models/prepared-model.ts';
-import type { Facts } from '../probing/probe.ts';
+import type { Facts } from '../probing/probe-types.ts';
 
 interface CatalogueFile {
   /** Name in the cache. For external data the name by which the graph reads it. */

@@ -10,12 +10,12 @@ import {
 import { diskError, ModelError, printable } from '@matting/serving/models/model-error.ts';
 import { readTensorHeads } from '@matting/serving/onnx/tensor-heads.ts';
 import { requireOnnx } from '../probing/not-onnx.ts';
-import { type AddressClient, describeUrl, InterruptedError } from '../weights/address.ts';
+import { type AddressClient, describeUrl, InterruptedError } from '../weights/address-client.ts';
 import { type Downloaded, downloadFromAny } from '../weights/download.ts';
-import { fileNameOf, pinAddress } from './addresses.ts';
-import { findStored, linkOrCopy, type ModelFolders, type Workshop } from './workshop.ts';
+import { fileNameOf, pinAddress } from './pin-address.ts';
+import { findStored, linkOrCopy, type ModelFolders, type StagingFolder } from './staging-folder.ts';
 
-export type Place =
+export type ModelLocation =
   | { readonly type: 'file'; readonly path: string }
   | { readonly type: 'address'; readonly url: string; readonly mirrors: readonly string[] };
 
@@ -26,7 +26,7 @@ interface WantedGraph {
 }
 
 export interface FilesContext {
-  readonly workshop: Workshop;
+  readonly staging: StagingFolder;
   readonly folders: ModelFolders;
   readonly client: AddressClient;
   readonly signal: AbortSignal;
@@ -49,41 +49,41 @@ const DATA_FILES_MAX = 8;
 
 /** @throws ModelError, which says what the file is if it is not a graph */
 export async function bringFiles(
-  place: Place,
+  location: ModelLocation,
   wanted: WantedGraph,
   context: FilesContext,
 ): Promise<BroughtFiles> {
-  const { workshop, say } = context;
-  if (place.type === 'file') {
-    const name = wanted.name ?? fileNameOf(basename(place.path));
-    await requireOnnx(place.path, 'settings');
-    const graph = await bringOwn(place.path, name, wanted, workshop);
+  const { staging, say } = context;
+  if (location.type === 'file') {
+    const name = wanted.name ?? fileNameOf(basename(location.path));
+    await requireOnnx(location.path, 'settings');
+    const graph = await bringOwn(location.path, name, wanted, staging);
     const data: WeightsFile[] = [];
-    for (const other of await dataFilesOf(workshop.path(name), name, context.signal)) {
-      data.push(await bringOwn(join(dirname(place.path), other), other, {}, workshop));
+    for (const other of await dataFilesOf(staging.path(name), name, context.signal)) {
+      data.push(await bringOwn(join(dirname(location.path), other), other, {}, staging));
     }
     return { source: { type: 'file' }, files: [graph, ...data] };
   }
-  const pinned = await pinAddress(context.client, place.url, context.signal).catch(error => {
+  const pinned = await pinAddress(context.client, location.url, context.signal).catch(error => {
     if (!(error instanceof InterruptedError)) throw error;
-    return { url: place.url, moves: true, revision: undefined };
+    return { url: location.url, moves: true, revision: undefined };
   });
-  const name = wanted.name ?? fileNameOf(new URL(place.url).pathname);
-  const urls = [pinned.url, ...place.mirrors];
+  const name = wanted.name ?? fileNameOf(new URL(location.url).pathname);
+  const urls = [pinned.url, ...location.mirrors];
   const graph = await bring(urls, name, { ...wanted, isGraph: true }, context);
   if (pinned.moves && wanted.sha256 === undefined) {
     say(
-      `warning: ${describeUrl(new URL(place.url))} may be another file tomorrow, and is pinned to` +
+      `warning: ${describeUrl(new URL(location.url))} may be another file tomorrow, and is pinned to` +
         ' the one of now: when it has changed it is not fetched again',
     );
   }
   const data: WeightsFile[] = [];
-  for (const other of await dataFilesOf(workshop.path(name), name, context.signal)) {
-    const beside = urls.map(url => new URL(other, url).href);
-    data.push(await bring(beside, other, { isGraph: false }, context));
+  for (const other of await dataFilesOf(staging.path(name), name, context.signal)) {
+    const dataUrls = urls.map(url => new URL(other, url).href);
+    data.push(await bring(dataUrls, other, { isGraph: false }, context));
   }
   const { url, revision } = pinned;
-  const mirrors = place.mirrors.length > 0 ? { mirrors: place.mirrors } : {};
+  const mirrors = location.mirrors.length > 0 ? { mirrors: location.mirrors } : {};
   const source = { type: 'address', url, ...mirrors, ...(revision && { revision }) } as const;
   return { source, files: [graph, ...data] };
 }
@@ -93,9 +93,9 @@ async function bringOwn(
   path: string,
   name: string,
   { sha256: wanted }: WantedGraph,
-  workshop: Workshop,
+  staging: StagingFolder,
 ): Promise<WeightsFile> {
-  const to = workshop.path(name);
+  const to = staging.path(name);
   try {
     const { size: bytes } = await stat(path);
     if (bytes > FILE_BYTES_MAX) {
@@ -115,11 +115,11 @@ async function bring(
   urls: readonly string[],
   name: string,
   wanted: WantedGraph & { readonly isGraph: boolean },
-  { workshop, folders, client, signal, onProgress }: FilesContext,
+  { staging, folders, client, signal, onProgress }: FilesContext,
 ): Promise<WeightsFile> {
   const { sha256, bytes, isGraph } = wanted;
   const stored = sha256 === undefined ? undefined : await findStored(sha256, folders);
-  const path = workshop.path(name);
+  const path = staging.path(name);
   if (stored !== undefined && sha256 !== undefined) {
     await linkOrCopy(stored, path);
     return { name, bytes: (await stat(path)).size, sha256 };

@@ -11,7 +11,7 @@ import {
 import { FACT_SCHEMAS, type ModelManifest } from '@matting/serving/models/manifest.ts';
 import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import { INPUT_SIDE_MAX, MODEL_NAME } from '@matting/serving/models/prepared-model.ts';
-import type { Facts, OpenFact, OpenFacts } from '../probing/probe.ts';
+import type { Facts, OpenFact, OpenFacts } from '../probing/probe-types.ts';
 
 interface StatedManifest extends Omit<Facts, 'firstOutput'> {
   /** For people; not read. */
@@ -66,16 +66,16 @@ export async function writeDraft(
   const { inputs = [], outputs = [], facts: { firstOutput: _, ...facts } = {} } = graph ?? {};
   // Optional, but stating it allows other sizes.
   const nulls = open.includes('size') ? [...open, 'multipleOf' as const] : open;
-  const asked = [...new Set(nulls)];
+  const unstated = [...new Set(nulls)];
   const draft: Record<keyof StatedManifest, unknown> = {
     about: [
       ...inputs.map(line => `input ${line}`),
       ...outputs.map(line => `output ${line}`),
       'Replace each null:',
-      ...asked.map(fact => `${fact}: ${FORMS[fact]}`),
+      ...unstated.map(fact => `${fact}: ${FORMS[fact]}`),
     ],
     name,
-    ...(Object.fromEntries(asked.map(fact => [fact, null])) as Record<OpenFact, null>),
+    ...(Object.fromEntries(unstated.map(fact => [fact, null])) as Record<OpenFact, null>),
     ...{ fit: 'stretch', inverted: false, colourOrder: 'rgb' },
     ...{ trimap: false, ...facts },
     licence,

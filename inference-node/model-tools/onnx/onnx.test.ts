@@ -472,7 +472,7 @@ function stepped(number: number, steps: number): number {
   return float[0] ?? Number.NaN;
 }
 
-test('each byte becomes the same float as beside the graph', async t => {
+test('each byte becomes the same float as outside of the graph', async t => {
   const side = 16;
   const rgb = Uint8Array.from(
     { length: 3 * side * side },

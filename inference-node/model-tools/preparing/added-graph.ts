@@ -22,7 +22,7 @@ import {
 } from '@matting/serving/prepared/prepared-cache.ts';
 import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
 import { DIFFERENCES_OUTPUT } from '../onnx/compare-blocks.ts';
-import { mendApart } from './mend-apart.ts';
+import { mendInWorker } from './mend-in-worker.ts';
 
 /** A load and two runs of each form: one minute for BiRefNet lite at 1024 on two cores. */
 const COMPARE_TIMEOUT_MS = 900_000;
@@ -51,7 +51,7 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
   const name = `.compare.${randomBytes(6).toString('hex')}.tmp`;
   const comparison = join(preparedDirectory(cacheDir, manifest), name);
   try {
-    const outcome = await mendApart({ source, target: path, comparison });
+    const outcome = await mendInWorker({ source, target: path, comparison });
     if (outcome.state === 'nothing') return await asItIs();
     if (outcome.state === 'failed') return await asItIs(outcome.reason);
     const { blocks, written, compared } = outcome;
@@ -82,7 +82,10 @@ function boundedAnswer({ memoryMaxBytes = PROBE_MEMORY_MAX_BYTES }: Options): An
   return answerOnce({ childEnv: {}, timeoutMs: COMPARE_TIMEOUT_MS, memoryMaxBytes });
 }
 
-function reasonOf(error: unknown, { memoryMaxBytes = PROBE_MEMORY_MAX_BYTES }: Options): string {
+function memoryReason(
+  error: unknown,
+  { memoryMaxBytes = PROBE_MEMORY_MAX_BYTES }: Options,
+): string {
   if (!(error instanceof MemoryBoundError)) return (error as Error).message;
   return `that takes more memory than ${(memoryMaxBytes / 1024 ** 3).toFixed(1)} GiB (--memory-max)`;
 }
@@ -108,7 +111,7 @@ async function compareEachBlock(
     if (wrong === 0) return undefined;
     return `${wrong} of ${alpha.length} parts of what was mended answer otherwise`;
   } catch (error) {
-    return `what was mended could not be compared: ${reasonOf(error, options)}`;
+    return `what was mended could not be compared: ${memoryReason(error, options)}`;
   }
 }
 
@@ -118,7 +121,7 @@ async function compareMattes({ answer, stock, mended }: Comparing, options: Opti
   try {
     expected = (await answer(stock)).alpha;
   } catch (error) {
-    const reason = `the whole was not compared: ${reasonOf(error, options)}`;
+    const reason = `the whole was not compared: ${memoryReason(error, options)}`;
     options.onProgress?.({ step: 'mended', reason });
     return undefined;
   }

@@ -5,7 +5,7 @@ import { decodeModel } from '@matting/serving/onnx/graph.ts';
 import { compareBlocks } from '../onnx/compare-blocks.ts';
 import { mendDeformableConvolutions } from '../onnx/mend.ts';
 import { liftConstants } from '../onnx/rewrites.ts';
-import type { MendOrder, MendOutcome } from './mend-apart.ts';
+import type { MendOrder, MendOutcome } from './mend-in-worker.ts';
 import { writeGraph } from './write-graph.ts';
 
 async function mend({ source, target, comparison }: MendOrder): Promise<MendOutcome> {

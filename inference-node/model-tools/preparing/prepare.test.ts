@@ -57,7 +57,7 @@ let registry: FakeRegistry;
 let folder: string;
 let cacheDir: string;
 let steps: PrepareProgress[];
-let asked: PreparedModel[];
+let answered: PreparedModel[];
 
 test.before(async () => {
   model = await makeTinyModel(1000);
@@ -65,7 +65,7 @@ test.before(async () => {
 });
 test.after.always(() => registry.close());
 test.beforeEach(async () => {
-  [steps, asked] = [[], []];
+  [steps, answered] = [[], []];
   folder = await mkdtemp(join(ROOM, 'test-'));
   cacheDir = join(folder, 'cache');
   await fetchWeights(model.manifest, { cacheDir, npmConfig: registry.options });
@@ -247,7 +247,7 @@ test('files of an older revision are removed after a day without a start that us
   t.true(names.includes(newer));
 });
 
-test('records beside a graph that runs as it is are removed a day after their last use', async t => {
+test('records of a graph that runs as it is are removed a day after their last use', async t => {
   const own: ModelManifest = {
     ...model.manifest,
     graph: { ...model.manifest.graph, dynamic: true },
@@ -330,7 +330,7 @@ test.beforeEach(async () => {
 type AnswerPicture = PrepareOptions['answering']['answer'];
 
 const answer: AnswerPicture = async (model, rgb) => {
-  asked.push(model);
+  answered.push(model);
   const { alpha, size } = await (await loadModel(model)).run(rgb);
   return { alpha: Uint8Array.from(alpha), ...size };
 };
@@ -384,7 +384,7 @@ test('ranges that do not fit are refused before anything is written, auto or not
     await writeFile(rangesFile, rangesText.slice(0, 700));
     await rejectsWith(t, prepare({ precision }), isModelError('manifest', /not JSON/));
   }
-  t.deepEqual(asked, []);
+  t.deepEqual(answered, []);
 });
 
 test('a machine that computes wrongly gets fp32 by auto, with a reason; int8 is refused', async t => {
@@ -413,11 +413,11 @@ test('int8 gives the stored answer, and is checked once on each kind of machine'
   t.truthy(took('rewrite'));
   t.deepEqual(await prepare(), first);
   t.true(!took('rewrite'));
-  t.is(asked.length, 1);
+  t.is(answered.length, 1);
   await prepare({ answering: { machine: 'another', answer } });
-  t.is(asked.length, 2);
+  t.is(answered.length, 2);
   t.deepEqual(await prepare(), first);
-  t.is(asked.length, 2, 'both are recorded');
+  t.is(answered.length, 2, 'both are recorded');
 });
 
 test('a damaged record of answers is ignored and written again', async t => {
@@ -438,14 +438,14 @@ test('a damaged record of answers is ignored and written again', async t => {
   ];
   for (const text of damaged) {
     await writeFile(file, text);
-    asked.length = 0;
+    answered.length = 0;
     t.deepEqual(await prepare(), first, text);
-    t.is(asked.length, 1, text);
+    t.is(answered.length, 1, text);
     t.is(await readFile(file, 'utf8'), written, text);
   }
 });
 
-test('other ranges make another file beside that of a release that may still run', async t => {
+test('other ranges make another file, and keep that of a release that may still run', async t => {
   const first = await prepare();
   await writeFile(rangesFile, rangesText.replace('"a wave"', '"a wave, renamed"'));
   const second = await prepare();
@@ -457,17 +457,17 @@ test('other ranges make another file beside that of a release that may still run
 });
 
 /** As in a container image: weights in one folder, everything else in another. */
-let places: { readonly cacheDir: string; readonly weightsDir: string };
+let folders: { readonly cacheDir: string; readonly weightsDir: string };
 
 /** Without ranges, as modnet at 448. */
 async function prepareOnGpu(manifest = model.manifest): Promise<PreparedModel> {
-  places = { cacheDir: join(folder, 'all-else'), weightsDir: cacheDir };
+  folders = { cacheDir: join(folder, 'all-else'), weightsDir: cacheDir };
   await mkdir(join(folder, 'manifests', 'tiny'), { recursive: true });
   const file = join(folder, 'manifests', 'tiny', 'manifest.json');
   await writeFile(file, JSON.stringify(manifest));
   const { instructionSet, answering } = options();
   return await prepareModel({
-    ...{ manifest, ...places, instructionSet, answering },
+    ...{ manifest, ...folders, instructionSet, answering },
     precision: 'fp16',
     provider: 'cuda',
   });
@@ -479,7 +479,7 @@ function options(gpuLevel = 100): DeviceOptions {
     return { alpha: new Uint8Array(width * height).fill(level), width, height };
   };
   return {
-    ...places,
+    ...folders,
     manifestDirectory: join(folder, 'manifests'),
     instructionSet: 'x64-test',
     machine: 'a GPU, driver 580',
@@ -487,7 +487,7 @@ function options(gpuLevel = 100): DeviceOptions {
     answering: {
       machine: 'a test',
       answer: async model => {
-        asked.push(model);
+        answered.push(model);
         return await answerOf(100)(model);
       },
     },
@@ -498,11 +498,11 @@ function options(gpuLevel = 100): DeviceOptions {
 test('weights that are only in the folder that is read are enough', async t => {
   const onGpu = await prepareOnGpu();
   t.is(await askDevice(onGpu, options()), undefined);
-  const [onCpu, ...more] = asked;
+  const [onCpu, ...more] = answered;
   t.deepEqual([onCpu?.precision, onCpu?.provider, more.length], ['fp32', 'cpu', 0]);
-  t.truthy(onCpu?.path.startsWith(places.cacheDir));
+  t.truthy(onCpu?.path.startsWith(folders.cacheDir));
   t.is(await askDevice(onGpu, options(0)), undefined);
-  t.is(asked.length, 1);
+  t.is(answered.length, 1);
 });
 
 test('a graph that runs as it is runs the same on the CPU, and folders of weights stay', async t => {
@@ -512,7 +512,7 @@ test('a graph that runs as it is runs the same on the CPU, and folders of weight
   t.is(await askDevice(onGpu, options()), undefined);
   t.is(await askDevice(onGpu, options(0)), undefined);
   t.deepEqual(
-    asked.map(({ path, provider }) => [path, provider]),
+    answered.map(({ path, provider }) => [path, provider]),
     [[onGpu.path, 'cpu']],
   );
   t.deepEqual(await readdir(dirname(onGpu.path)), before);
@@ -523,11 +523,11 @@ test('a graph that runs as it is runs the same on the CPU, and folders of weight
 test('one that is checked afresh is held against the answer that was found before', async t => {
   const onGpu = await prepareOnGpu();
   t.is(await askDevice(onGpu, options()), undefined);
-  await rm(places.weightsDir, { recursive: true });
+  await rm(folders.weightsDir, { recursive: true });
   const afresh = { machine: undefined };
   t.is(await askDevice(onGpu, { ...options(), ...afresh }), undefined);
   t.regex((await askDevice(onGpu, { ...options(200), ...afresh })) ?? '', /is wrong/);
-  t.is(asked.length, 1);
+  t.is(answered.length, 1);
 });
 
 test('another answer is wrong, and is not remembered as right', async t => {
@@ -539,12 +539,12 @@ test('another answer is wrong, and is not remembered as right', async t => {
 
 test('a GPU counts as wrong if there is no answer to compare its own with', async t => {
   const onGpu = await prepareOnGpu();
-  await rm(places.weightsDir, { recursive: true });
+  await rm(folders.weightsDir, { recursive: true });
   const reason = await askDevice(onGpu, options());
   t.regex(reason ?? '', /^there is no answer to hold its own against: .*models fetch tiny/);
   const failing = { machine: 'a test', answer: () => Promise.reject(new Error('no memory')) };
   await fetchWeights(model.manifest, {
-    cacheDir: places.weightsDir,
+    cacheDir: folders.weightsDir,
     npmConfig: registry.options,
   });
   const failed = await askDevice(onGpu, { ...options(), answering: failing });

@@ -42,7 +42,7 @@ const CASES: readonly (readonly [source: Graph, preparation: Partial<Preparation
   [tinyGraph({ side: SIDE }), { precision: 'int8', quantise }],
 ];
 
-test('a revision writes the same bytes for ever, so a change of the passes has another number', t => {
+test('a revision always writes the same bytes, so a change of the passes has another number', t => {
   const hash = createHash('sha256');
   for (const [source, preparation] of CASES) {
     const given = { ...ENDS, exported: EXPORTED, wanted: EXPORTED, precision: 'fp32' } as const;

@@ -10,7 +10,7 @@ function tensor(shape: Shape, type = 'float32', name = 'x') {
 }
 
 test('a graph without a picture in colour as its input is refused with the cause', t => {
-  for (const [inputs, said] of [
+  for (const [inputs, expected] of [
     [[], /takes nothing: not one picture/],
     [[tensor([1, 1, 64, 64])], /: not the three channels of a picture in colour/],
     [[tensor([1, 2, 64, 64])], /: not the three channels/],
@@ -23,7 +23,7 @@ test('a graph without a picture in colour as its input is refused with the cause
     [[tensor([1, 3, 2 ** 30, 64])], /a picture of over 8192 a side/],
     [[tensor([1, 3, 64, 64]), tensor([1])], /64\]; x: float32 \[1\]: not one picture/],
   ] as const) {
-    throwsWith(t, () => pictureInput(inputs), isModelError('prepare', said));
+    throwsWith(t, () => pictureInput(inputs), isModelError('prepare', expected));
   }
 });
 
@@ -48,7 +48,7 @@ test('order of axes, type and open sizes are read from what the runtime says', t
   }
 });
 
-test('an output is taken for a matte by its shape, or by the name asked for', t => {
+test('an output is taken for a matte by its shape, or by the requested name', t => {
   const features = tensor([1, 64, 32, 32], 'float32', 'features');
   const colours = tensor([1, 3, 32, 32], 'float32', 'fgr');
   const alpha = tensor([1, 1, 32, 32], 'float32', 'pha');

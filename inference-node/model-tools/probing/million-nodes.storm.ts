@@ -5,15 +5,15 @@ import { ModelError } from '@matting/serving/models/model-error.ts';
 import { ElementType, encodeModel, integers, nodeOf } from '@matting/serving/onnx/graph.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test from 'ava';
-import { NO_NORMALISATION } from './probe.ts';
 import { probeGraph } from './probe-graph.ts';
+import { NO_NORMALISATION } from './probe-types.ts';
 
 const NODES = 1_000_000;
 const LIMITS = { timeoutMs: 60_000, memoryMaxBytes: 2 * 1024 ** 3 };
 const BEAT_MS = 100;
 const FACTS = { normalisation: NO_NORMALISATION, activation: 'none' } as const;
 
-test('a million nodes end within the bounds, and the program beside them goes on', async t => {
+test('a million nodes end within the bounds, and the program continues', async t => {
   t.timeout(3 * LIMITS.timeoutMs);
   const file = join(await temporaryFolder(t), 'million.onnx');
   await writeFile(file, encodeChain(NODES));

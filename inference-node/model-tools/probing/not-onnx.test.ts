@@ -2,7 +2,7 @@ import test from 'ava';
 import { whatElseItIs } from './not-onnx.ts';
 
 test('a file that is not ONNX is named by its kind', t => {
-  for (const [head, said] of [
+  for (const [head, expected] of [
     ['', /^empty$/],
     ['version https://git-lfs.github.com/spec/v1\n', /Git LFS/],
     ['  <!DOCTYPE html><html>', /web page/],
@@ -15,7 +15,7 @@ test('a file that is not ONNX is named by its kind', t => {
     ['\u0008\u0008\u0012\u0007pytorch', undefined],
   ] as const) {
     const other = whatElseItIs(Buffer.from(head, 'latin1'));
-    if (said === undefined) t.is(other, undefined);
-    else t.regex(other ?? '', said);
+    if (expected === undefined) t.is(other, undefined);
+    else t.regex(other ?? '', expected);
   }
 });

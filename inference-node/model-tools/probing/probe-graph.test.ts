@@ -25,8 +25,14 @@ import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { stockDeformable } from '../test/stock-deformable.ts';
 import { openMendedCopy } from './mended-copy.ts';
-import { type Facts, type GraphWords, OpenFacts, type Probe, type ProbeLimits } from './probe.ts';
 import { probeGraph } from './probe-graph.ts';
+import {
+  type Facts,
+  type GraphWords,
+  OpenFacts,
+  type Probe,
+  type ProbeLimits,
+} from './probe-types.ts';
 
 type Dims = readonly (number | null)[];
 
@@ -134,7 +140,7 @@ test('a graph cuts the person out by the facts that are stated', async t => {
   }
 });
 
-test('facts that nobody states are open, beside those that the graph decides', async t => {
+test('facts that nobody states are open, and the graph decides the others', async t => {
   const wordsOf = async (graph: WarmGraph, facts: Facts) => {
     const error = await t.throwsAsync(probe(t, graph, facts), { instanceOf: OpenFacts });
     return { open: error?.open, ...(error?.graph as GraphWords) };
@@ -169,7 +175,7 @@ test('stated facts that the graph contradicts are refused', async t => {
   const bytes = { inputType: ElementType.uint8, before: AS_FLOATS };
   const open = { input: [1, 3, null, null], output: [1, 1, null, null] };
   const size = { width: 100, height: 100 };
-  for (const [graph, facts, said] of [
+  for (const [graph, facts, expected] of [
     [bytes, {}, /uint8 .*: the graph normalises by itself/],
     [{}, { trimap: true }, /the graph takes no trimap/],
     [{}, { size }, /48\]: the graph does not take pictures of 100x100/],
@@ -177,7 +183,11 @@ test('stated facts that the graph contradicts are refused', async t => {
     [open, { size, multipleOf: 8 }, /100x100: the sides must be multiples of 8/],
     [{}, { fit: 'short-side', multipleOf: 8 }, /takes a graph of any size, and one side/],
   ] as const satisfies readonly (readonly [WarmGraph, Facts, RegExp])[]) {
-    await rejectsWith(t, probe(t, graph, { ...STATED, ...facts }), isModelError('settings', said));
+    await rejectsWith(
+      t,
+      probe(t, graph, { ...STATED, ...facts }),
+      isModelError('settings', expected),
+    );
   }
 });
 
@@ -204,11 +214,11 @@ test('an open size is measured: what it costs, and whether it runs', async t => 
   t.true(found.loadedBytes > 30e6 && found.peakBytes >= found.loadedBytes && found.seconds > 0);
   t.true((await probe(t, open, { ...STATED, size, multipleOf: 32 })).graph.dynamic);
   const refused = probe(t, IN_EIGHTHS, { ...STATED, size: { width: 100, height: 100 } });
-  const said = /^it does not run at 100x100: Add "skip\\u001b\[2J": /;
-  await rejectsWith(t, refused, isModelError('prepare', said));
+  const expected = /^it does not run at 100x100: Add "skip\\u001b\[2J": /;
+  await rejectsWith(t, refused, isModelError('prepare', expected));
 });
 
-test('a graph of any size is tried with narrow pictures too: the least side that runs is told', async t => {
+test('a graph of any size is tried with narrow pictures too, and reports the shortest side that runs', async t => {
   const size = { width: 256, height: 256 };
   const facts: Facts = { ...STATED, fit: 'short-side', size, multipleOf: 32 };
   const reflects = encodeTrap({ kind: 'reflects' });
@@ -299,13 +309,13 @@ test('an answer that is no matte is refused', async t => {
     nodeOf('Expand', ['most', 'sizes'], 'alpha'),
   ];
   const open = [null, null, null, null];
-  for (const [graph, said] of [
+  for (const [graph, expected] of [
     [{ after: constant, ...zero }, /^its output is 0\.500 everywhere; check the mean/],
     [{ after: [nodeOf('Log', ['logits'], 'alpha')] }, /values that are not numbers/],
     [places, /output is int64 4x1x2304: no matte/],
     [{ after: huge, constants: everywhere, output: open }, /over 33554432 values/],
   ] as const satisfies readonly (readonly [WarmGraph, RegExp])[]) {
-    await rejectsWith(t, probe(t, graph), isModelError('prepare', said));
+    await rejectsWith(t, probe(t, graph), isModelError('prepare', expected));
   }
 });
 
@@ -323,7 +333,7 @@ test('a graph that fails is refused with its cause, within bounds of memory and 
     ],
   };
   const outside = (name: string) => encodeWithData(name);
-  for (const [graph, kind, said, limits = {}] of [
+  for (const [graph, kind, expected, limits = {}] of [
     [
       bomb,
       'prepare',
@@ -343,7 +353,7 @@ test('a graph that fails is refused with its cause, within bounds of memory and 
     [outside('graph.onnx'), 'prepare', /which is the graph itself/],
     [outside('weights'), 'prepare', /which is not there: fetch it too/],
   ] as const satisfies readonly Refused[]) {
-    await rejectsWith(t, probe(t, graph, STATED, limits), isModelError(kind, said));
+    await rejectsWith(t, probe(t, graph, STATED, limits), isModelError(kind, expected));
   }
   const gone = probeGraph(join(await temporaryFolder(t), 'gone.onnx'), STATED);
   await rejectsWith(t, gone, isModelError('disk', /gone\.onnx/));

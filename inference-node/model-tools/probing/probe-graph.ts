@@ -28,7 +28,7 @@ import {
   OpenFacts,
   type Probe,
   type ProbeLimits,
-} from './probe.ts';
+} from './probe-types.ts';
 
 /**
  * @throws ModelError `prepare` for a bad file, `settings` for facts that do not fit it; OpenFacts

@@ -58,7 +58,7 @@ test('a file of another checksum, or none, installs nothing', async t => {
   t.is((await readInstalled(providerDir, { hashed: true })).state, 'missing');
 });
 
-test('its two libraries are installed beside the runtime that they fit', async t => {
+test('its two libraries are installed next to the runtime that they fit', async t => {
   const folder = await install();
   t.is(await install(), folder);
   t.deepEqual((await readdir(folder)).sort(), [

@@ -16,7 +16,7 @@ import { diskError } from '@matting/serving/models/model-error.ts';
 import { ProviderError } from '@matting/serving/providers/provider-files.ts';
 import { unzipSync } from 'fflate';
 import { EnvHttpProxyAgent } from 'undici';
-import { ask, follow, LEAST_SPEED } from '../weights/bounded-get.ts';
+import { follow, LEAST_SPEED, sendRequest } from '../weights/bounded-get.ts';
 
 /** pip's own variable for a mirror. */
 const INDEX_VARIABLE = 'PIP_INDEX_URL';
@@ -127,12 +127,12 @@ async function download(
   const either = AbortSignal.any([signal, AbortSignal.timeout(FETCH_MAX_MS)]);
   const call = { dispatcher, signal: either, speed: LEAST_SPEED };
   let host = INDEX_VARIABLE;
-  const askOne = (url: URL) => {
+  const requestOne = (url: URL) => {
     ({ host } = url);
-    return ask(url, { accept: `${INDEX_TYPE}, */*` }, call);
+    return sendRequest(url, { accept: `${INDEX_TYPE}, */*` }, call);
   };
   const read = async (url: URL, bytesMax: number, onBytes?: (received: number) => void) => {
-    const { statusCode, body } = await follow(url, askOne, (to, from) => new URL(to, from));
+    const { statusCode, body } = await follow(url, requestOne, (to, from) => new URL(to, from));
     if (statusCode !== 200) throw new Error(`HTTP ${statusCode}`);
     const tooLong = () => new Error(`its answer is too long: over ${bytesMax} bytes`);
     return wholeBody(body, bytesMax, tooLong, onBytes);

@@ -1,7 +1,7 @@
 /** `models add` with a made-up probe. */
 import { join } from 'node:path';
 import type { AddContext } from '../adding/add-model.ts';
-import type { Probe } from '../probing/probe.ts';
+import type { Probe } from '../probing/probe-types.ts';
 
 export const FOUND: Probe = {
   graph: {

@@ -20,7 +20,7 @@ export interface Call {
 }
 
 /** Follows no redirect. The caller must read the body to its end, or drop it. */
-export async function ask(url: URL, headers: object, call: Call): Promise<Answer> {
+export async function sendRequest(url: URL, headers: object, call: Call): Promise<Answer> {
   const { windowMs, windowBytesMin } = call.speed;
   const slow = new AbortController();
   const pieces = new PieceCount();
@@ -51,13 +51,13 @@ export async function ask(url: URL, headers: object, call: Call): Promise<Answer
  */
 export async function follow(
   url: URL,
-  askOne: (url: URL) => Promise<Answer>,
+  requestOne: (url: URL) => Promise<Answer>,
   requireTarget: (location: string, from: URL) => URL,
   enough?: (answer: Answer) => unknown,
 ): Promise<Answer> {
   let from = url;
   for (let redirects = 0; redirects <= REDIRECTS_MAX; redirects += 1) {
-    const answer = await askOne(from);
+    const answer = await requestOne(from);
     const { location } = answer.headers;
     const isRedirect = REDIRECTS.has(answer.statusCode) && typeof location === 'string';
     if (!isRedirect || enough?.(answer)) return answer;

@@ -9,7 +9,12 @@ import type { WholeFile } from '@matting/serving/models/cache-files.ts';
 import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import type { Dispatcher } from 'undici';
 import { HEAD_BYTES, whatElseItIs } from '../probing/not-onnx.ts';
-import { type AddressClient, fetchFailure, InterruptedError, requireAddress } from './address.ts';
+import {
+  type AddressClient,
+  fetchFailure,
+  InterruptedError,
+  requireAddress,
+} from './address-client.ts';
 import { drop } from './bounded-get.ts';
 import { isInterruption, networkReason } from './fetch-reasons.ts';
 

@@ -111,7 +111,7 @@ async function downloadAddress(
   wanted: readonly WeightsFile[],
   { cacheDir, env = {}, onProgress, signal = new AbortController().signal }: FetchOptions,
 ): Promise<void> {
-  const { AddressClient } = await import('./address.ts');
+  const { AddressClient } = await import('./address-client.ts');
   const { downloadFromAny } = await import('./download.ts');
   await using client = new AddressClient({ env });
   for (const file of wanted) {

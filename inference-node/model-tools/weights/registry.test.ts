@@ -120,8 +120,8 @@ test('a login goes to the registry it is of, and to no other host', async t => {
       response.writeHead(302, { location: `http://localhost:${other.port}/${PACKAGE}` }).end(),
     );
     for (const { registry, seen } of [own, named, redirecting]) {
-      const place = registry.slice('http:'.length);
-      const logins = Object.entries(login).map(([name, value]) => [`${place}:${name}`, value]);
+      const scope = registry.slice('http:'.length);
+      const logins = Object.entries(login).map(([name, value]) => [`${scope}:${name}`, value]);
       const fetched = fetchBy(t, { '@tiny:registry': registry, ...Object.fromEntries(logins) });
       if (seen === redirecting.seen) await rejectsWith(t, fetched, isModelError('fetch', /./));
       else await fetched;
@@ -136,7 +136,7 @@ test('a login goes to the registry it is of, and to no other host', async t => {
   }
 });
 
-test('a registry that is overloaded is asked again, as often as the settings say', async t => {
+test('an overloaded registry is tried again, as often as the settings say', async t => {
   t.timeout(20_000);
   const busy: RequestListener = (_request, response) => response.writeHead(503).write('no end');
   const once = await openRegistry(t, '/a.tgz', busy);
@@ -204,12 +204,12 @@ test('five redirects and a refusal without an end are not waited for; no sixth i
   const { registry } = await openRegistry(t, '/a.tgz', away, 5);
   t.deepEqual((await fetchBy(t, { registry })).fetched, ['tiny.onnx']);
   const missing: RequestListener = (_request, response) => response.writeHead(404).flushHeaders();
-  for (const [hostile, said] of [
+  for (const [hostile, expected] of [
     [away, /http:\/\/127\.0\.0\.1:\d+\/npm.*: it redirects more than 5 times; check that address/],
     [missing, /does not know this package/],
   ] as const) {
     const { registry: no } = await openRegistry(t, '/a.tgz', hostile, 6);
-    await rejectsWith(t, fetchBy(t, { registry: no }), isModelError('fetch', said));
+    await rejectsWith(t, fetchBy(t, { registry: no }), isModelError('fetch', expected));
   }
 });
 
@@ -220,12 +220,12 @@ test('a document has at most a megabyte, and no more pieces than it is worth', a
   const { registry } = await openRegistry(t, '/a.tgz', sized(1_048_576));
   t.deepEqual((await fetchBy(t, { registry })).fetched, ['tiny.onnx']);
   const tiny: RequestListener = (_request, response) => drip(response);
-  for (const [hostile, said] of [
+  for (const [hostile, expected] of [
     [sized(1_048_577), /has more than 1048576 bytes; check the registry/],
     [tiny, /it sent .* more pieces .* over 1024.*; check the registry/],
   ] as const) {
     const { registry: no } = await openRegistry(t, '', hostile);
-    await rejectsWith(t, fetchBy(t, { registry: no }), isModelError('fetch', said));
+    await rejectsWith(t, fetchBy(t, { registry: no }), isModelError('fetch', expected));
   }
 });
 
@@ -239,13 +239,13 @@ test('a registry that sends too slowly, its headers too, is given up', async t =
   const by = ({ registry }: { registry: string }) =>
     fetchBy(t, { registry, 'fetch-timeout': '200' }, {}, { windowMs: 500, windowBytesMin: 100 });
   const { port } = await open('', (far, at) => far.write(tarball.subarray(at, at + 1)));
-  const said = /too slowly: \d+ bytes in 0\.5 s, at least 100 are needed; check the registry/;
+  const expected = /too slowly: \d+ bytes in 0\.5 s, at least 100 are needed; check the registry/;
   for (const registry of [
     await open('', response => response.write(' ')),
     await open('', response => response.writeProcessing()),
     await openRegistry(t, `http://127.0.0.1:${port}/a.tgz`),
   ]) {
-    await rejectsWith(t, by(registry), isModelError('fetch', said));
+    await rejectsWith(t, by(registry), isModelError('fetch', expected));
   }
   const text = documentOf('/a.tgz').padEnd(10_000);
   const steady = await open('/a.tgz', (response, at) => {

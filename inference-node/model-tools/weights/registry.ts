@@ -3,7 +3,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { wholeBody } from '@matting/program/whole-body.ts';
 import type { NpmSource } from '@matting/serving/models/manifest.ts';
 import { type Dispatcher, EnvHttpProxyAgent } from 'undici';
-import { ask, type Call, drop, follow, LEAST_SPEED } from './bounded-get.ts';
+import { type Call, drop, follow, LEAST_SPEED, sendRequest } from './bounded-get.ts';
 import { isInterruption } from './fetch-reasons.ts';
 import { type NpmConfig, unusable } from './npm-config.ts';
 
@@ -103,24 +103,26 @@ export class RegistryClient {
 
   async #get(url: URL, accept: string): Promise<Body> {
     let authorization = loginFor(url, this.#registry, this.#config);
-    const askOne = (to: URL) => {
+    const requestOne = (to: URL) => {
       // A login does not follow to another origin.
       if (to.origin !== url.origin) authorization = undefined;
       const headers = { accept, ...(authorization && { authorization }) };
-      return this.#retried(() => ask(to, headers, this.#call));
+      return this.#retried(() => sendRequest(to, headers, this.#call));
     };
-    const { statusCode, body } = await follow(url, askOne, requireHttp);
+    const { statusCode, body } = await follow(url, requestOne, requireHttp);
     if (statusCode === 200) return body;
     drop({ body });
     throw new RegistryError(`E${statusCode}`, `it answers with HTTP ${statusCode}`);
   }
 
-  async #retried(ask: () => Promise<Dispatcher.ResponseData>): Promise<Dispatcher.ResponseData> {
+  async #retried(
+    sendRequest: () => Promise<Dispatcher.ResponseData>,
+  ): Promise<Dispatcher.ResponseData> {
     const of = (name: keyof typeof DEFAULTS) => setting(this.#config, name);
     for (let retry = 0; ; retry += 1) {
       const isLast = retry >= of('fetch-retries');
       try {
-        const response = await ask();
+        const response = await sendRequest();
         if (isLast || !(response.statusCode >= 500 || PASSING.has(response.statusCode))) {
           return response;
         }
@@ -147,12 +149,12 @@ export function registryOf(source: NpmSource, config: NpmConfig): URL {
 
 /** The login of the address's longest part that has one, else the registry's on the same host. */
 function loginFor(url: URL, registry: URL, config: NpmConfig): string | undefined {
-  const place = placeWith(url, config, ['_authToken', '_auth', '_password']);
-  if (place === undefined) {
+  const scope = scopeWith(url, config, ['_authToken', '_auth', '_password']);
+  if (scope === undefined) {
     const isOther = url.href === registry.href || url.host !== registry.host;
     return isOther ? undefined : loginFor(registry, registry, config);
   }
-  const of = (name: string) => text(config[`${place}:${name}`]);
+  const of = (name: string) => text(config[`${scope}:${name}`]);
   const token = of('_authToken');
   if (token !== undefined) return `Bearer ${token}`;
   const password = Buffer.from(of('_password') ?? '', 'base64').toString();
@@ -160,21 +162,21 @@ function loginFor(url: URL, registry: URL, config: NpmConfig): string | undefine
   return `Basic ${pair}`;
 }
 
-function placeWith(url: URL, config: NpmConfig, names: readonly string[]): string | undefined {
-  let place = `//${url.host}${url.pathname}`;
-  while (place.length > 2) {
-    const here = place;
-    if (names.some(name => config[`${here}:${name}`] !== undefined)) return here;
-    place = place.replace(/([^/]+|\/)$/, '');
+function scopeWith(url: URL, config: NpmConfig, names: readonly string[]): string | undefined {
+  let scope = `//${url.host}${url.pathname}`;
+  while (scope.length > 2) {
+    const current = scope;
+    if (names.some(name => config[`${current}:${name}`] !== undefined)) return current;
+    scope = scope.replace(/([^/]+|\/)$/, '');
   }
   return undefined;
 }
 
 /** Default: Node's authorities and NODE_EXTRA_CA_CERTS. */
 async function readTls(registry: URL, config: NpmConfig): Promise<object> {
-  const place = placeWith(registry, config, ['certfile']);
+  const scope = scopeWith(registry, config, ['certfile']);
   const [ca = config.ca, cert, key] = await Promise.all(
-    ['cafile', `${place}:certfile`, `${place}:keyfile`].map(name => readNamed(name, config)),
+    ['cafile', `${scope}:certfile`, `${scope}:keyfile`].map(name => readNamed(name, config)),
   );
   const pem = (one: string) => one.replaceAll('\\n', '\n');
   return {

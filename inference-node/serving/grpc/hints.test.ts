@@ -68,7 +68,7 @@ const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
   IMAGE_RESOLUTION_TOO_LARGE: [{ hints: drawn({ width: 6500, height: 4000 }) }],
 };
 
-test('a header with hints that cannot be met is refused, before a byte is asked for', async t => {
+test('a header with hints that cannot be met is refused, before any byte arrives', async t => {
   for (const [code, headers] of Object.entries(bad)) {
     for (const [index, fields] of headers.entries()) {
       const caller = new MatteCaller(node).send(header(fields));

@@ -53,7 +53,7 @@ export type ExchangeBounds = Readonly<typeof EXCHANGE_BOUNDS>;
  * Messages read before the event loop gets a tick. 19,500 empty chunks a second left a node's
  * health unanswered for 8 s. Of the largest chunks this is 16 MB.
  */
-const MESSAGES_A_TURN_MAX = 64;
+const MESSAGES_PER_TICK_MAX = 64;
 
 const STAGE_TO_PROTO = {
   decoding: Stage.STAGE_DECODING,
@@ -229,7 +229,7 @@ export class MatteExchange {
       this.#wake = undefined;
     }
     this.#messages += 1;
-    if (this.#messages % MESSAGES_A_TURN_MAX === 0) await nextTurn();
+    if (this.#messages % MESSAGES_PER_TICK_MAX === 0) await nextTurn();
     signal.throwIfAborted();
     return this.#inbox.shift();
   }
@@ -284,7 +284,10 @@ class FileDigest {
   }
 }
 
-function resultHeader({ asked, hints, givenMatte }: MatteOrder, result: ImageResult): ResultHeader {
+function resultHeader(
+  { finishingOrder, hints, givenMatte }: MatteOrder,
+  result: ImageResult,
+): ResultHeader {
   const modelRuns = result.runs.map(({ model: prepared, role }) => {
     const { model, sha256, precision, provider, inputWidth, inputHeight } = prepared;
     const { precisionFallback, licence } = prepared;
@@ -308,7 +311,7 @@ function resultHeader({ asked, hints, givenMatte }: MatteOrder, result: ImageRes
     plan: givenMatte === undefined ? result.plan.name : '',
     modelRuns,
     modelsMissing: result.missing.map(({ model }) => model.model),
-    finishing: asked?.message,
+    finishing: finishingOrder?.message,
     hints: hints !== undefined,
     matteBytes: result.matte?.length ?? 0,
     inputWidth: result.input.width,

@@ -38,7 +38,7 @@ const test = ava.serial;
 const DEADLINE_MS = 15_000;
 const FLOOD_CHUNKS = 5000;
 /** As in matte-exchange.ts. */
-const MESSAGES_A_TURN_MAX = 64;
+const MESSAGES_PER_TICK_MAX = 64;
 const TINY = 'x'.repeat(512);
 
 let node: TestNode;
@@ -296,7 +296,7 @@ const bad: [string, Partial<MatteHeader>, string][] = [
   ['for JPEG XL in', { inputFormat: InputFormat.INPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
   ['for JPEG XL out', { outputFormat: OutputFormat.OUTPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
 ];
-test('a header › that cannot be met is refused by its code, before a byte is asked for', async t => {
+test('a header › that cannot be met is refused by its code, before any byte arrives', async t => {
   for (const [name, fields, code] of bad) {
     const caller = new MatteCaller(node).send(header(fields));
     await t.notThrowsAsync(caller.refused({ code }), name);
@@ -447,7 +447,7 @@ test('an error of a stage › goes out by its code, without its secrets, and fre
   }
 });
 
-test('an error of a stage › leaves what the codec said in the log, and out of the status', async t => {
+test('an error of a stage › leaves the codec’s message in the log, and out of the status', async t => {
   const lines: Record<string, unknown>[] = [];
   const log = pino({}, { write: line => lines.push(JSON.parse(line)) });
   await reopen({ log });
@@ -495,7 +495,7 @@ test('a flood of tiny chunks leaves ticks of the event loop to the others', asyn
   counting = false;
   t.is(file.length, FLOOD_CHUNKS * TINY.length);
   t.true(
-    turns >= FLOOD_CHUNKS / MESSAGES_A_TURN_MAX / 2,
+    turns >= FLOOD_CHUNKS / MESSAGES_PER_TICK_MAX / 2,
     `${turns} turns for ${FLOOD_CHUNKS} chunks`,
   );
 });

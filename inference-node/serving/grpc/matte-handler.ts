@@ -258,7 +258,7 @@ class MatteCallRun {
     if (NODE_FAULTS.includes(code))
       log.error({ ...fields, err: error.cause ?? error }, 'image failed');
     else {
-      const reason = { reason: reasonOf(error) };
+      const reason = { reason: causeMessage(error) };
       log.info({ ...fields, ...reason }, this.#permit ? 'image failed' : 'image refused');
     }
     if (this.#call.cancelled) return;
@@ -307,9 +307,9 @@ function fileBytesOf(order: MatteOrder): number {
 }
 
 export function costOf(order: MatteOrder) {
-  const { declared, inputFormat, outputFormat, resultKind, asked, hintsFile } = order;
+  const { declared, inputFormat, outputFormat, resultKind, finishingOrder, hintsFile } = order;
   const pixelsOf = (size: Size | undefined) => size && size.width * size.height;
-  const behind = asked?.background;
+  const backgroundFile = finishingOrder?.background;
   return {
     pixels: pixelsOf(declared),
     inputFormat,
@@ -319,18 +319,18 @@ export function costOf(order: MatteOrder) {
       inputFormat: hintsFile.inputFormat,
       pixels: pixelsOf(hintsFile.declared) ?? BACKGROUND_PIXELS_MAX,
     },
-    finishing: asked && {
-      framePixels: frameRange(asked.finishing, declared, { turned: true }).most,
-      background: behind && {
-        inputFormat: behind.inputFormat,
-        pixels: pixelsOf(behind.declared) ?? BACKGROUND_PIXELS_MAX,
+    finishing: finishingOrder && {
+      framePixels: frameRange(finishingOrder.finishing, declared, { turned: true }).most,
+      background: backgroundFile && {
+        inputFormat: backgroundFile.inputFormat,
+        pixels: pixelsOf(backgroundFile.declared) ?? BACKGROUND_PIXELS_MAX,
       },
     },
   };
 }
 
 /** The codec's reason helps if a picture that looks whole is damaged. */
-function reasonOf({ cause }: ContractError): string | undefined {
+function causeMessage({ cause }: ContractError): string | undefined {
   if (cause === undefined) return undefined;
   return cause instanceof Error ? cause.message : String(cause);
 }

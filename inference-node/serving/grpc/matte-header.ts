@@ -44,7 +44,7 @@ const JOB_ID_LENGTH_MAX = 64;
 export interface MatteOrder extends ImageOrder, FileOrder {
   readonly jobId: string;
   readonly attempt: number;
-  readonly asked: FinishingOrder | undefined;
+  readonly finishingOrder: FinishingOrder | undefined;
   readonly hintsFile: FileOrder | undefined;
   /** Replaces the models. */
   readonly givenMatte: ByteOrder | undefined;
@@ -69,12 +69,16 @@ export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): Matt
   const outputFormat = readOutputFormat(header.outputFormat);
   const resultKind = readResultKind(header.resultKind);
   const file = checkFileFields(header, IMAGE, node.pictures);
-  const asked = checkFinishing(header.finishing, { outputFormat, resultKind }, node.pictures);
+  const finishingOrder = checkFinishing(
+    header.finishing,
+    { outputFormat, resultKind },
+    node.pictures,
+  );
   const hintsFile = header.hints?.picture && checkHintsFile(header.hints.picture, node.pictures);
   if (!node.pictures.outputFormats.includes(outputFormat)) {
     throw new ContractError('NODE_INCAPABLE', `This node cannot write ${outputFormat}.`);
   }
-  const choices = { outputFormat, finishing: asked?.finishing };
+  const choices = { outputFormat, finishing: finishingOrder?.finishing };
   requireMakeable(choices, file.declared, node.pictures, { turned: true });
   return {
     jobId: header.jobId,
@@ -83,9 +87,9 @@ export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): Matt
     waitMsMax: header.waitMsMax === 0 ? undefined : header.waitMsMax,
     outputFormat,
     resultKind,
-    finishing: asked?.finishing,
-    asked,
-    backgroundDeclared: asked?.background?.declared,
+    finishing: finishingOrder?.finishing,
+    finishingOrder,
+    backgroundDeclared: finishingOrder?.background?.declared,
     hints: header.hints && hintsFromProto(header.hints),
     hintsFile,
     hintsDeclared: hintsFile?.declared,
@@ -108,10 +112,10 @@ function mayRunOnCrops({ hints, givenMatte, model, plan }: MatteHeader): boolean
   return isHinted && (givenMatte === undefined || model + plan !== '');
 }
 
-export function filesOf({ asked, hintsFile, givenMatte, ...image }: MatteOrder) {
+export function filesOf({ finishingOrder, hintsFile, givenMatte, ...image }: MatteOrder) {
   const files = {
     image: { name: 'the image', file: image },
-    background: { name: 'the background', file: asked?.background },
+    background: { name: 'the background', file: finishingOrder?.background },
     hints: { name: 'the picture of hints', file: hintsFile },
     givenMatte: { name: 'the given matte', file: givenMatte },
   } satisfies Record<keyof ReceivedFiles, { name: string; file: ByteOrder | undefined }>;

@@ -143,15 +143,15 @@ test('a mark stays in its corner of portraits and landscapes, however they fit t
 
 test('a thumbnail › comes with the last message where the header asks for it, of a cut-out and of a mask', async t => {
   for (const resultKind of [ResultKind.RESULT_KIND_CUTOUT, ResultKind.RESULT_KIND_MASK]) {
-    const asked = { ...size, resultKind, thumbnail: true };
-    const caller = await new MatteCaller(node).serve(file, asked);
+    const fields = { ...size, resultKind, thumbnail: true };
+    const caller = await new MatteCaller(node).serve(file, fields);
     const { thumbnail } = await caller.until('done');
     const { format, width, height, hasAlpha } = await sharp(thumbnail).metadata();
     const isCutOut = resultKind === ResultKind.RESULT_KIND_CUTOUT;
     t.deepEqual([format, width, height, hasAlpha], ['webp', WIDTH, HEIGHT, isCutOut]);
   }
   const { thumbnail } = await (await new MatteCaller(node).serve(file, size)).until('done');
-  t.is(thumbnail.length, 0, 'none was asked for');
+  t.is(thumbnail.length, 0, 'none was fields for');
 });
 
 test('a model that refines decides in the unsure band, and nowhere else', async t => {

@@ -138,7 +138,7 @@ test.afterEach.always(async () => {
   for (const registry of opened.splice(0)) registry.close();
 });
 
-test('does no harm while nobody answers, says so once, and ends when told', async t => {
+test('does no harm while nobody answers, logs that once, and ends on request', async t => {
   begin(await deadAddress(), await deadAddress());
   await untilSaid('no control plane answers; trying on');
   // Further rounds, which it does not log.
@@ -217,7 +217,7 @@ test('outlives an error and a control plane that was away', async t => {
   ]);
 });
 
-test('registers anew when it is asked to, and hands drain and undrain on', async t => {
+test('registers again on request, and passes drain and undrain on', async t => {
   const { registry, address } = await openRegistry();
   begin(address);
   await registry.until('heartbeat');

@@ -230,7 +230,7 @@ test('a call without a token › ends at once, and goes though its caller never 
   t.deepEqual(causes(), { after_end: 1 });
 });
 
-test('a call without a token › has few beside it on its connection, until one shows the token', async t => {
+test('a call without a token › has few others on its connection, until one shows the token', async t => {
   await openNode({ guardBounds: { strangerCallsMax: 3 } });
   const connection = await openConnection();
   t.is(connection.session.remoteSettings.maxConcurrentStreams, STRANGER_STREAMS_MAX);
@@ -264,7 +264,7 @@ test('a connection without a token › is closed in time, whatever it does but p
   t.is(node.connections.known, 1);
 });
 
-test('a connection without a token › that probes stays longer, and is asked to come again', async t => {
+test('a connection without a token › that probes stays longer, and must then reconnect', async t => {
   const clock = ownClock(t, { measured: true });
   await openNode();
   const prober = new HealthClient(node.address);

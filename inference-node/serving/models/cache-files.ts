@@ -191,7 +191,7 @@ export async function statOrNull(path: string) {
  * Why a file must not run as code, in words that follow "it": a user other than root and this
  * process's owns or may write it or its directory. Undefined: it is safe.
  */
-export async function foreignTo(path: string): Promise<string | undefined> {
+export async function whyUnsafeToRun(path: string): Promise<string | undefined> {
   const real = await realpath(path);
   for (const each of new Set([real, dirname(real), dirname(path)])) {
     const { uid, gid, mode } = await stat(each);

@@ -234,7 +234,7 @@ test('weights come from an address, or are a file, and only packages have parts'
     throwsWith(t, () => parse(source, { ...file, parts }), /files\[0\]\.parts must be there where/);
   }
   throwsWith(t, () => parse(JSON.parse(isnet).source), /files\[0\]\.parts must be there/);
-  for (const [source, said] of [
+  for (const [source, expected] of [
     [{ type: 'file', url }, /source\.url is not a known field/],
     [{ url }, /source\.type is missing/],
     [{ type: 'address' }, /source\.url is missing/],
@@ -243,7 +243,7 @@ test('weights come from an address, or are a file, and only packages have parts'
       wrong => [{ type: 'address', url: wrong }, /source\.url must be/] as const,
     ),
   ] as const) {
-    throwsWith(t, () => parse(source), said);
+    throwsWith(t, () => parse(source), expected);
   }
 });
 
@@ -258,7 +258,7 @@ test('a file of plans that is wrong is refused', t => {
   const named = (...names: string[]) =>
     JSON.stringify(Object.fromEntries(names.map(name => [name, row])));
   t.is(parsePlanOutlines(named('My_plan.2'), 'plans.json').length, 1);
-  for (const [plans, said] of [
+  for (const [plans, expected] of [
     ['{', /plans\.json: not JSON/],
     ['[]', /must be an object/],
     [JSON.stringify({ a: { models: [subject] } }), /a\.goodFor is missing/],
@@ -280,7 +280,7 @@ test('a file of plans that is wrong is refused', t => {
     [`{"__proto__":${JSON.stringify(row)}}`, /the name of plan 1 must be/],
     [named(...Array.from({ length: 65 }, (_, i) => `p${i}`)), /must be at most 64, and are 65/],
   ] as const) {
-    throwsWith(t, () => parsePlanOutlines(plans, 'plans.json'), said);
+    throwsWith(t, () => parsePlanOutlines(plans, 'plans.json'), expected);
   }
 });
 

@@ -171,9 +171,9 @@ export function refusalsOf(
   gate: CommercialUseGate | undefined,
 ): readonly string[] {
   if (gate === undefined) return [];
-  const asked: (readonly [string, UseTerms])[] = [['weights', weights]];
-  if (gate === 'strict') asked.push(['training data', trainingData]);
-  return asked
+  const required: (readonly [string, UseTerms])[] = [['weights', weights]];
+  if (gate === 'strict') required.push(['training data', trainingData]);
+  return required
     .filter(([, { commercialUse }]) => commercialUse !== 'yes')
     .map(([what, { commercialUse, reason, source }]) => {
       const use = commercialUse === 'no' ? 'not permitted' : 'unclear';
@@ -212,10 +212,10 @@ export async function requireAdmitted(
     problems.push({ variable: 'MATTING_COMMERCIAL_USE', expected });
   }
   if (problems.length === 0) return;
-  throw new ConfigError([...problems, await wayOut(gate, directory, addedModelsDir)]);
+  throw new ConfigError([...problems, await describeAdmitted(gate, directory, addedModelsDir)]);
 }
 
-async function wayOut(
+async function describeAdmitted(
   gate: CommercialUseGate,
   directory: string,
   added: string,

@@ -90,7 +90,7 @@ export interface CompiledGraph {
   readonly sha256: string;
 }
 
-export interface OpenvinoHere {
+export interface InstalledOpenvino {
   readonly version: string;
   readonly library: string;
 }

@@ -73,7 +73,7 @@ export async function checkAnswer(
   }
   let expected: readonly number[];
   try {
-    expected = (await recordOf(model)).answer ?? (await stored());
+    expected = (await readAnswerRecord(model)).answer ?? (await stored());
   } catch (error) {
     return `there is no answer to hold its own against: ${(error as Error).message}`;
   }
@@ -84,12 +84,12 @@ export async function checkAnswer(
 }
 
 async function isKnownMachine(model: PreparedModel, machine: Machine): Promise<boolean> {
-  return machine !== undefined && (await recordOf(model)).machines.includes(machine);
+  return machine !== undefined && (await readAnswerRecord(model)).machines.includes(machine);
 }
 
 async function rememberMachine(model: PreparedModel, machine: Machine, answer: readonly number[]) {
   if (machine === undefined) return;
-  const known = await recordOf(model);
+  const known = await readAnswerRecord(model);
   const machines = [...known.machines, machine].slice(-MACHINES_MAX);
   const record: AnswerRecord = { ...known, machines, answer };
   await writeRecord(answerRecordPath(model.recordsBeside ?? model.path), record);
@@ -109,7 +109,7 @@ export function identityOf(model: PreparedModel): string {
   return createHash('sha256').update(JSON.stringify(deciding)).digest('hex');
 }
 
-async function recordOf(model: PreparedModel): Promise<AnswerRecord> {
+async function readAnswerRecord(model: PreparedModel): Promise<AnswerRecord> {
   const record = recordIn(await readRecord(answerRecordPath(model.recordsBeside ?? model.path)));
   const sha256 = identityOf(model);
   return record?.sha256 === sha256 ? record : { sha256, machines: [] };

@@ -67,8 +67,8 @@ test('a named precision is used', t => {
     t.deepEqual(choose(quantised, { wanted }), { precision: wanted });
   }
   // Slow there, but wanted; its answer is still checked.
-  const asked = choose(quantised, { wanted: 'int8', instructionSet: 'x64-avx2' });
-  t.deepEqual(asked, { precision: 'int8' });
+  const choice = choose(quantised, { wanted: 'int8', instructionSet: 'x64-avx2' });
+  t.deepEqual(choice, { precision: 'int8' });
 });
 
 const CASES: readonly (readonly [arch: string, system: string, cpuInfo: string, name: string])[] = [

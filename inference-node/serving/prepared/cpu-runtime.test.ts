@@ -38,7 +38,7 @@ type Comparison = { timeShare: number; peakBytes: number; alphas: typeof ALIKE }
 
 async function open(t: ExecutionContext, comparison: Comparison | Error) {
   const model = await writeTinyModel(await temporaryFolder(t), {});
-  const calls = { compiled: 0, compared: 0, said: 0 };
+  const calls = { compiled: 0, compared: 0, reported: 0 };
   const tools = {
     compile: async (_model: PreparedModel, _library: string, exportTo: string) => {
       calls.compiled += 1;
@@ -52,7 +52,7 @@ async function open(t: ExecutionContext, comparison: Comparison | Error) {
   };
   const prepare = (options = AUTO, of: PreparedModel = model, here = HERE) =>
     prepareRuntime(of, options, { ...here, runtimes: tools }, () => {
-      calls.said += 1;
+      calls.reported += 1;
     });
   return { model, calls, prepare };
 }
@@ -76,9 +76,9 @@ test('a faster OpenVINO that answers alike is chosen, once on a machine', async 
     { machine: 'this one', compiled, timeShare: 0.8, peakBytes: PEAK },
   ]);
   await prepare();
-  t.deepEqual(calls, { compiled: 1, compared: 1, said: 1 });
+  t.deepEqual(calls, { compiled: 1, compared: 1, reported: 1 });
   const other = await prepare(AUTO, model, { machine: 'another one' });
-  t.deepEqual(calls, { compiled: 2, compared: 2, said: 2 }, 'it has other instructions');
+  t.deepEqual(calls, { compiled: 2, compared: 2, reported: 2 }, 'it has other instructions');
   t.not(other.openvino?.compiled?.path, path);
   t.deepEqual(await recordedRuntime(model, AUTO, HERE), chosen);
 });
@@ -133,7 +133,7 @@ test('an OpenVINO that does not run is tried again, and nothing is recorded', as
   const { model, calls, prepare } = await open(t, new Error('no such operator'));
   for (let turn = 1; turn <= 2; turn++) {
     t.regex((await prepare()).runtimeFallback ?? '', /does not run it: no such operator/);
-    t.deepEqual(calls, { compiled: turn, compared: turn, said: turn });
+    t.deepEqual(calls, { compiled: turn, compared: turn, reported: turn });
   }
   t.regex((await recordedRuntime(model, AUTO, HERE)).runtimeFallback ?? '', /was not compared/);
   t.deepEqual(await readdir(path.dirname(model.path)), [path.basename(model.path)]);
@@ -145,7 +145,7 @@ test('a graph that OpenVINO refuses is recorded, and tried again by its name or 
   for (let turn = 1; turn <= 2; turn++) {
     t.regex((await prepare()).runtimeFallback ?? '', reason);
     t.regex((await recordedRuntime(model, AUTO, HERE)).runtimeFallback ?? '', reason);
-    t.deepEqual(calls, { compiled: 1, compared: 1, said: 1 });
+    t.deepEqual(calls, { compiled: 1, compared: 1, reported: 1 });
   }
   const named: RuntimeOptions = { ...AUTO, wanted: 'openvino' };
   await t.throwsAsync(prepare(named), { message: /MATTING_CPU_RUNTIME=openvino.*no such/ });
@@ -181,7 +181,7 @@ test('a damaged record, another version and an altered file are made again', asy
   await prepare();
   const newer = { ...AUTO, openvino: { ...OPENVINO, version: '2' } };
   const { path: newerPath = '' } = (await prepare(newer)).openvino?.compiled ?? {};
-  t.deepEqual(calls, { compiled: 4, compared: 4, said: 4 });
+  t.deepEqual(calls, { compiled: 4, compared: 4, reported: 4 });
   await rm(newerPath);
   t.regex((await recordedRuntime(model, newer, HERE)).runtimeFallback ?? '', /is gone/);
 });
@@ -237,7 +237,7 @@ test('a compiled graph of the last release stays for a day', async t => {
   t.is(await readFile(kept, 'utf8'), 'compiled');
 });
 
-test('OpenVINO is not asked where it is unwanted, missing, or the graph is not for it', async t => {
+test('OpenVINO does not run if it is unwanted, missing, or the graph is not for it', async t => {
   const { model, calls, prepare } = await open(t, {
     timeShare: 0.1,
     peakBytes: PEAK,
@@ -250,14 +250,14 @@ test('OpenVINO is not asked where it is unwanted, missing, or the graph is not f
   t.regex((await recordedRuntime(model, missing, HERE)).runtimeFallback ?? '', /not installed/);
   const onGpu: PreparedModel = { ...model, provider: 'cuda' };
   t.is(await prepare(AUTO, onGpu), onGpu);
-  t.deepEqual(calls, { compiled: 0, compared: 0, said: 0 });
+  t.deepEqual(calls, { compiled: 0, compared: 0, reported: 0 });
   const named = recordedRuntime(model, { ...missing, wanted: 'openvino' }, HERE);
   await t.throwsAsync(named, { message: /is not installed/ });
 });
 
 const FORM = { inputType: 'float32', layout: 'nchw', fit: 'stretch', inverted: false } as const;
 
-test('an added model has its record beside what was prepared, by what describes its answer', async t => {
+test('an added model has its record next to the prepared file, by what describes its answer', async t => {
   const { model, calls, prepare } = await open(t, FASTER);
   const recordsBeside = `${model.path}.prepared`;
   const added: PreparedModel = { ...model, recordsBeside, form: FORM, peakBytes: 2e8 };

@@ -7,12 +7,12 @@ import { createHash } from 'node:crypto';
 import { rm, statfs } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import {
-  foreignTo,
   hashFile,
   hashOpenFile,
   listDirectory,
   readRecord,
   statOrNull,
+  whyUnsafeToRun,
   writeFileWhole,
   writeRecord,
 } from '../models/cache-files.ts';
@@ -20,7 +20,7 @@ import { ModelError } from '../models/model-error.ts';
 import type {
   CompiledGraph,
   CpuRuntimeChoice,
-  OpenvinoHere,
+  InstalledOpenvino,
   PreparedModel,
 } from '../models/prepared-model.ts';
 import {
@@ -43,13 +43,13 @@ const NAME_DIGITS = 8;
 
 export interface RuntimeOptions {
   readonly wanted: CpuRuntimeChoice;
-  readonly openvino: OpenvinoHere | undefined;
+  readonly openvino: InstalledOpenvino | undefined;
   /** Compares the two if that was not done, until the signal aborts. Absent: only reads. */
   readonly comparing?: AbortSignal | undefined;
 }
 
 /** Processor and ONNX Runtime. Another machine is compared again. */
-type Here = Pick<Answering, 'machine'>;
+type ThisMachine = Pick<Answering, 'machine'>;
 
 interface RuntimeRecord {
   readonly sha256: string;
@@ -83,13 +83,13 @@ type RecordedChoice =
 export async function readChoice(
   model: PreparedModel,
   { wanted, openvino }: RuntimeOptions,
-  { machine }: Here,
+  { machine }: ThisMachine,
 ): Promise<RecordedChoice> {
   const runtime = 'onnxruntime';
   if (wanted === 'onnxruntime' || model.provider !== 'cpu') return { runtime };
   if (isOfOpenSize(model)) return { runtime, reason: 'each picture gives its input another size' };
   if (openvino === undefined) return { runtime, reason: 'OpenVINO is not installed' };
-  const record = await recordOf(model, openvino);
+  const record = await readRuntimeRecord(model, openvino);
   const known = record?.machines.find(each => each.machine === machine);
   if (record === undefined || known === undefined) {
     return { runtime, reason: NOT_COMPARED };
@@ -98,7 +98,7 @@ export async function readChoice(
   if (typeof verdict === 'string') return { runtime, reason: verdict };
   const { timeShare, peakBytes, compiled: sha256 } = verdict;
   const compiled = { path: compiledPath(model, openvino, machine), sha256 };
-  const wrong = await wrongWith(compiled);
+  const wrong = await whyUnusable(compiled);
   if (wrong !== undefined) return { runtime, reason: `what OpenVINO compiled ${wrong}` };
   return { runtime: 'openvino', compiled, timeShare, peakBytes };
 }
@@ -110,7 +110,7 @@ export async function readChoice(
 export async function recordedRuntime(
   model: PreparedModel,
   options: RuntimeOptions,
-  here: Here,
+  here: ThisMachine,
 ): Promise<PreparedModel> {
   const { openvino } = options;
   const choice = await readChoice(model, options, here);
@@ -139,7 +139,7 @@ export async function prepareRuntime(
   const mayRun = model.provider === 'cpu' && !isOfOpenSize(model);
   const isAsked = wanted !== 'onnxruntime' && openvino !== undefined && mayRun;
   if (!isAsked || signal === undefined || tools === undefined) return await read();
-  const before = (await recordOf(model, openvino))?.machines ?? [];
+  const before = (await readRuntimeRecord(model, openvino))?.machines ?? [];
   const path = compiledPath(model, openvino, machine);
   const known = before.find(each => each.machine === machine);
   const isDone = async () => {
@@ -147,7 +147,7 @@ export async function prepareRuntime(
     const verdict = judge(known, wanted);
     // If the operator names OpenVINO, it tries again what it refused.
     if (typeof verdict === 'string') return !isRequired(model, options);
-    return (await wrongWith({ path, sha256: verdict.compiled })) === undefined;
+    return (await whyUnusable({ path, sha256: verdict.compiled })) === undefined;
   };
   if (await isDone()) return await read();
   onCompare();
@@ -162,7 +162,7 @@ export async function prepareRuntime(
     throw refused(model, reason);
   }
   // Read again: another machine may have written its own meanwhile.
-  const others = ((await recordOf(model, openvino))?.machines ?? []).filter(
+  const others = ((await readRuntimeRecord(model, openvino))?.machines ?? []).filter(
     each => each.machine !== machine,
   );
   const { version } = openvino;
@@ -184,7 +184,7 @@ function judge(known: Compared, wanted: CpuRuntimeChoice): Runnable | string {
 
 async function compareOnce(
   model: PreparedModel,
-  openvino: OpenvinoHere,
+  openvino: InstalledOpenvino,
   path: string,
   { tools, signal }: { readonly tools: RuntimeTools; readonly signal: AbortSignal },
 ): Promise<Runnable | { readonly refusal: string }> {
@@ -232,7 +232,7 @@ function isRequired({ form }: PreparedModel, { wanted }: RuntimeOptions): boolea
 /** The measured memory bounds an added model's engines, so the larger of both runtimes counts. */
 function runningOpenvino(
   model: PreparedModel,
-  { library }: OpenvinoHere,
+  { library }: InstalledOpenvino,
   { compiled, peakBytes = 0 }: { readonly compiled: CompiledGraph; readonly peakBytes?: number },
 ): PreparedModel {
   const measured = model.peakBytes && { peakBytes: Math.max(model.peakBytes, peakBytes) };
@@ -267,7 +267,10 @@ async function compile(path: string, compileTo: (file: string) => Promise<void>)
 }
 
 /** Only a day later, since other releases may still run in the same folder. */
-async function removeUnused({ path, recordsBeside = path }: Place, used: readonly string[]) {
+async function removeUnused(
+  { path, recordsBeside = path }: RecordLocation,
+  used: readonly string[],
+) {
   const folder = dirname(recordsBeside);
   for (const name of await listDirectory(folder)) {
     const file = join(folder, name);
@@ -278,14 +281,16 @@ async function removeUnused({ path, recordsBeside = path }: Place, used: readonl
 }
 
 /** A compiled graph is code: a user who may write it decides what the engines run. */
-async function wrongWith({ path, sha256 }: CompiledGraph): Promise<string | undefined> {
+async function whyUnusable({ path, sha256 }: CompiledGraph): Promise<string | undefined> {
   if ((await statOrNull(path)) === null) return 'is gone';
-  return (await foreignTo(path)) ?? ((await hashFile(path)) === sha256 ? undefined : 'is altered');
+  return (
+    (await whyUnsafeToRun(path)) ?? ((await hashFile(path)) === sha256 ? undefined : 'is altered')
+  );
 }
 
-type Place = Pick<PreparedModel, 'path' | 'recordsBeside'>;
+type RecordLocation = Pick<PreparedModel, 'path' | 'recordsBeside'>;
 
-function recordPath({ path, recordsBeside = path }: Place): string {
+function recordPath({ path, recordsBeside = path }: RecordLocation): string {
   return `${recordsBeside}.runtimes.json`;
 }
 
@@ -294,8 +299,8 @@ function recordPath({ path, recordsBeside = path }: Place): string {
  * kind of machine prepares in the same folder.
  */
 function compiledPath(
-  { path, recordsBeside = path }: Place,
-  { version }: OpenvinoHere,
+  { path, recordsBeside = path }: RecordLocation,
+  { version }: InstalledOpenvino,
   machine: string,
 ): string {
   const of = createHash('sha256')
@@ -305,9 +310,9 @@ function compiledPath(
 }
 
 /** Undefined if damaged, missing, or of another graph or version. */
-async function recordOf(
+async function readRuntimeRecord(
   model: PreparedModel,
-  { version }: OpenvinoHere,
+  { version }: InstalledOpenvino,
 ): Promise<RuntimeRecord | undefined> {
   const record = (await readRecord(recordPath(model))) as Partial<RuntimeRecord> | null | undefined;
   const { sha256, machines } = record ?? {};

@@ -77,7 +77,7 @@ export async function checkPrepared(
   manifest: ModelManifest,
   key: PreparedKey,
 ): Promise<PreparedCheck> {
-  const there = await glanceAtPrepared(cacheDir, manifest, key);
+  const there = await checkSidecar(cacheDir, manifest, key);
   if (there.state === 'as it is') await noteUse(sidecarPath(preparedPath(cacheDir, manifest, key)));
   if (there.state !== 'ready') return there;
   const { path, sha256 } = there;
@@ -89,7 +89,7 @@ export async function checkPrepared(
 }
 
 /** Checks the sidecar and the size alone. */
-async function glanceAtPrepared(
+async function checkSidecar(
   cacheDir: string,
   manifest: ModelManifest,
   key: PreparedKey,
@@ -187,8 +187,10 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
     if (Date.now() - lastUseMs < SUPERSEDED_UNUSED_MAX_MS) continue;
     const path = join(directory, name);
     // Sidecar, records and OpenVINO's compiled graph; the graph goes last.
-    const beside = (await listDirectory(directory)).filter(other => other.startsWith(`${name}.`));
-    for (const other of beside) await rm(join(directory, other), { force: true });
+    const companions = (await listDirectory(directory)).filter(other =>
+      other.startsWith(`${name}.`),
+    );
+    for (const other of companions) await rm(join(directory, other), { force: true });
     await rm(path, { force: true });
   }
 }

@@ -84,12 +84,12 @@ export async function findWeightsFile(
 
 /** @throws ModelError `missing` or `altered` */
 export async function requireWeights(
-  places: WeightsFolders,
+  folders: WeightsFolders,
   manifest: ModelManifest,
 ): Promise<ReadonlyMap<string, string>> {
   const paths = new Map<string, string>();
   for (const file of manifest.files) {
-    const { path, check } = await findWeightsFile(places, manifest, file);
+    const { path, check } = await findWeightsFile(folders, manifest, file);
     if (check.state === 'missing') throw missingWeights(manifest, path);
     if (check.state === 'altered') throw alteredWeights(manifest, path, check.reason);
     paths.set(file.name, path);

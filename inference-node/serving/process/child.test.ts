@@ -40,7 +40,7 @@ function startChild(options: Partial<SpawnChildOptions<Answer>> = {}) {
   return { child, exit: exited.promise, ask };
 }
 
-test('a child that answers garbage is killed and the parent told why', async t => {
+test('a child that answers garbage is killed, and the parent learns why', async t => {
   const { child, exit, ask } = startChild();
   await ask({ do: 'echo' });
   void child.send({ do: 'garbage' });
@@ -68,7 +68,7 @@ test('a child that dies of an exception reports its code', async t => {
   t.deepEqual(await exit, { code: 1, signal: null, error: undefined });
 });
 
-test('an orderly exit is told as such', async t => {
+test('an orderly exit is reported as such', async t => {
   const { child, exit } = startChild();
   void child.send({ do: 'exit', code: 7 });
   t.deepEqual(await exit, { code: 7, signal: null, error: undefined });
@@ -87,7 +87,7 @@ test('a child blocked in native code is killed, with what it started', async t =
   await until('the grandchild is gone', () => !isAlive(grandchild));
 });
 
-test('a child that does not die is told as stuck, and its end when it comes', async t => {
+test('a child that does not die is reported as stuck, and later its end', async t => {
   const stuck = Promise.withResolvers<void>();
   const { child, exit, ask } = startChild({ onStuck: stuck.resolve, killWaitMaxMs: 100 });
   await ask({ do: 'echo' });
@@ -166,7 +166,7 @@ test('a child sees the environment it was given and nothing else', async t => {
   await exit;
 });
 
-test('all of standard error has come when the exit is told', async t => {
+test('all of standard error has come when the exit is reported', async t => {
   let complaint = '';
   const { child, exit, ask } = startChild({
     onOutput: text => {
@@ -197,7 +197,7 @@ async function openGroup(): Promise<{ leader: ChildProcess; group: number; membe
   return { leader, group, member: Number(pid) };
 }
 
-test('a member that its leader left behind is found, until it is gone', async t => {
+test('a member that outlives its leader is found, until it is gone', async t => {
   const { leader, group, member } = await openGroup();
   t.true([group, member].includes(findMember(group, undefined) as number));
   leader.kill('SIGKILL');

@@ -124,7 +124,7 @@ test('frames › parts do not share memory with what came', t => {
   t.is(String(frames[0]?.parts[0]), 'keep');
 });
 
-test('frames › parts of some size come whole wherever the bytes are split, each in memory that was asked for', t => {
+test('frames › parts of some size come whole wherever the bytes are split, each in allocated memory', t => {
   const parts = [4096, 4097, 20_000, 8192, 5000].map((bytes, n) => Buffer.alloc(bytes, n + 1));
   const bytes = Buffer.concat([bytesOf({ n: 1 }, parts), bytesOf({ n: 2 })]);
   for (let at = 0; at <= bytes.length; at += 509) {
@@ -292,7 +292,7 @@ function collect() {
   return { lines, output: new OutputLines(line => void lines.push(line)) };
 }
 
-test('lines of output › a flood is told in a number, and lines are told again a window later', t => {
+test('lines of output › a flood is reported by a number, and lines are logged again a window later', t => {
   const now = sinon.stub(performance, 'now').returns(0);
   t.teardown(() => now.restore());
   const { lines, output } = collect();

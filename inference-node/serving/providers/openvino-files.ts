@@ -4,9 +4,9 @@
  */
 import { arch, platform } from 'node:os';
 import path from 'node:path';
-import { foreignTo, hashFile, statOrNull } from '../models/cache-files.ts';
+import { hashFile, statOrNull, whyUnsafeToRun } from '../models/cache-files.ts';
 import type { WeightsFile } from '../models/manifest.ts';
-import type { CpuRuntimeChoice, OpenvinoHere } from '../models/prepared-model.ts';
+import type { CpuRuntimeChoice, InstalledOpenvino } from '../models/prepared-model.ts';
 
 export const OPENVINO_VERSION = '2026.4.1';
 
@@ -86,7 +86,7 @@ export async function readOpenvino(
     for (const { name, bytes, sha256 } of OPENVINO_FILES.values()) {
       const file = path.join(folder, name);
       if ((await statOrNull(file))?.size !== bytes) return unusable(`lacks a part of ${name}`);
-      const foreign = await foreignTo(file);
+      const foreign = await whyUnsafeToRun(file);
       if (foreign !== undefined) return unusable(foreign);
       if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
     }
@@ -100,7 +100,7 @@ export async function readOpenvino(
 export async function findOpenvino(
   providerDir: string,
   wanted: CpuRuntimeChoice,
-): Promise<OpenvinoHere | string> {
+): Promise<InstalledOpenvino | string> {
   if (wanted === 'onnxruntime') return 'MATTING_CPU_RUNTIME is onnxruntime';
   const refusal = openvinoRefusal();
   if (refusal !== undefined) return refusal;

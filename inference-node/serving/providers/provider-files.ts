@@ -7,7 +7,7 @@ import { access, constants, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
-import { foreignTo, hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
+import { hashFile, isMissing, statOrNull, whyUnsafeToRun } from '../models/cache-files.ts';
 import type { InstalledFile } from './openvino-files.ts';
 import { BINDING_FILE, RUNTIME_FOLDER_VARIABLE } from './runtime-folder.ts';
 
@@ -85,7 +85,7 @@ export async function readInstalled(
       const found = await statOrNull(file);
       if (found?.size !== bytes) return unusable(`lacks a part of ${name}`);
       await access(file, constants.R_OK);
-      const foreign = await foreignTo(file);
+      const foreign = await whyUnsafeToRun(file);
       if (foreign !== undefined) return unusable(foreign);
       if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
     } catch (error) {

@@ -6,7 +6,7 @@ import { gpuFacts } from '../test/gpu-host.ts';
 import { poolSettings } from '../test/pool-settings.ts';
 import { chooseLayout, chooseWorkers } from './node-layout.ts';
 
-test('beside a GPU workers keep the cores busy while other images are at engines', t => {
+test('with a GPU workers keep the cores busy while other images are at engines', t => {
   for (const [provider, cpuShare, engines, enginesInAll, workers] of [
     ['cuda', 16, 1, 3, 17],
     ['cuda', 16, 4, 12, 21],

@@ -28,7 +28,7 @@ export function chooseLayout(
   { models }: Pick<Plan, 'models'>,
   device: GpuDevice | undefined,
 ): EngineLayout {
-  const { engines: asked, engineThreads, memoryPercent } = config;
+  const { engines: wanted, engineThreads, memoryPercent } = config;
   const memoryBytes = readMemoryLimitBytes(memoryPercent);
   const gpuBytes = ((device?.facts.memoryBytes ?? 0) * memoryPercent) / 100;
   const opened = (engines: number) => enginesOpened({ models }, engines);
@@ -40,14 +40,14 @@ export function chooseLayout(
     enginesMax: provider === 'cpu' ? inMemory : Math.min(inMemory, onGpu),
   });
   const threadsPerEngine = engineThreads ?? chosen.threadsPerEngine;
-  if (asked === undefined) return { ...chosen, threadsPerEngine };
+  if (wanted === undefined) return { ...chosen, threadsPerEngine };
   // If the GPU's memory does not hold them, they do not load.
-  if (device !== undefined) return { engines: asked, threadsPerEngine };
+  if (device !== undefined) return { engines: wanted, threadsPerEngine };
   const most = enginesAtMost(memoryBytes, opened);
   // If not even one fits, the start is refused later.
-  const engines = Math.max(1, Math.min(asked, most));
-  if (engines < asked)
-    log.warn({ engines, asked }, 'the memory holds fewer engines than asked for');
+  const engines = Math.max(1, Math.min(wanted, most));
+  if (engines < wanted)
+    log.warn({ engines, asked: wanted }, 'the memory holds fewer engines than asked for');
   const share = provider === 'cpu' ? Math.max(1, Math.floor(cpuShare / engines)) : 1;
   return { engines, threadsPerEngine: engineThreads ?? share };
 }
@@ -70,11 +70,11 @@ export function chooseWorkers(
   engines: number,
   enginesInAll: number,
 ): number {
-  const beside = Math.max(engines + WORKERS_BESIDE_ENGINES, WORKERS_MIN);
+  const leastWorkers = Math.max(engines + WORKERS_BESIDE_ENGINES, WORKERS_MIN);
   const cores = Math.max(0, Math.floor(cpuShare) - CORES_NOT_OF_WORKERS);
   const most = Math.floor(WORKERS_A_CORE_MAX * cores);
   const onGpu = provider === 'cuda' ? Math.min(cores + enginesInAll, most) : 0;
-  return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, onGpu));
+  return Math.min(PICTURE_WORKERS_MAX, Math.max(leastWorkers, onGpu));
 }
 
 export function enginesOpened({ models }: Pick<Plan, 'models'>, engines: number): PreparedModel[] {

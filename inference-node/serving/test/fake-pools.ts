@@ -116,7 +116,7 @@ export class FakeEnginePool implements EnginePool {
     const down = new AbortController();
     const leave = () => {
       const { state, enginesReady } = this.#snapshot;
-      if (run.leavesWhenDown !== true || state === 'starting' || enginesReady > 0) return;
+      if (run.failsWhenDown !== true || state === 'starting' || enginesReady > 0) return;
       down.abort(new ContractError('ENGINE_LOST', 'none is left'));
     };
     const stop = this.onChange(leave);

@@ -42,8 +42,8 @@ export async function openGpuHost(context: Ending, gpus: readonly GpuFacts[]): P
   const command = path.join(root, 'nvidia-smi');
   const fault = (...lines: string[]) => writeFile(faults, `${lines.join('\n')}\n`);
   await fault();
-  const said = gpus.map(gpu => `echo '${smiRow(gpu)}'`).join('\n');
-  await writeFile(command, `#!/bin/sh\n${said}\n`);
+  const echoes = gpus.map(gpu => `echo '${smiRow(gpu)}'`).join('\n');
+  await writeFile(command, `#!/bin/sh\n${echoes}\n`);
   await chmod(command, 0o755);
   const childEnv = {
     ...CACHE_ENV,

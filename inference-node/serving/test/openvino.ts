@@ -1,7 +1,7 @@
 /** OpenVINO from MATTING_TEST_PROVIDER_DIR, if set. */
 import { isNotTested } from '@matting/test-support/skip.ts';
 import ava, { type ExecutionContext, type TestFn } from 'ava';
-import type { OpenvinoHere } from '../models/prepared-model.ts';
+import type { InstalledOpenvino } from '../models/prepared-model.ts';
 import { findOpenvino } from '../providers/openvino-files.ts';
 import type { RuntimeContext } from './pool-harness.ts';
 
@@ -15,7 +15,7 @@ if (typeof found === 'string' && MATTING_TEST_REQUIRE_OPENVINO === '1') throw ne
 
 export const isWithoutOpenvino = isNotTested(typeof found === 'string' && `OpenVINO: ${found}`);
 
-export function openvinoHere(): OpenvinoHere {
+export function openvinoHere(): InstalledOpenvino {
   if (typeof found === 'string') throw new Error(found);
   return found;
 }

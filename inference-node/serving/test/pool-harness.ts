@@ -69,7 +69,7 @@ export async function openReady(...opened: Parameters<typeof openPool>) {
 export function run(
   pool: EnginePool,
   brightness: number,
-  options: { priority?: EnginePriority; signal?: AbortSignal; leavesWhenDown?: boolean } = {},
+  options: { priority?: EnginePriority; signal?: AbortSignal; failsWhenDown?: boolean } = {},
 ): Promise<EngineResult> {
   const { priority = 'sync', signal = new AbortController().signal } = options;
   const rgb = createUniformRgb(SIDE_PX, SIDE_PX, brightness);

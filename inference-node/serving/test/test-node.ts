@@ -165,8 +165,8 @@ type Holding = Pick<TestNode, 'admission' | 'pipeline'>;
 /** Names a leak: permits, and positions in the pipeline. */
 function heldBy({ admission, pipeline }: Holding): string {
   const { images, megapixels } = admission.snapshot();
-  const places = PIPELINE_POSITIONS.filter(place => pipeline.imagesAt(place) > 0);
-  const at = places.map(place => `${pipeline.imagesAt(place)} ${place}`).join(', ');
+  const positions = PIPELINE_POSITIONS.filter(position => pipeline.imagesAt(position) > 0);
+  const at = positions.map(position => `${pipeline.imagesAt(position)} ${position}`).join(', ');
   return `images still admitted: ${images} (${megapixels} megapixels); in the pipeline: ${at || 0}`;
 }
 

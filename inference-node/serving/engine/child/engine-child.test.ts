@@ -25,7 +25,7 @@ const ON_CPU =
 function standIn(context: ExecutionContext, message: string) {
   const stubs = sinon.createSandbox();
   context.teardown(() => stubs.restore());
-  const said: string[] = [];
+  const written: string[] = [];
   const native = InferenceSession.create as (...all: unknown[]) => Promise<unknown>;
   const create = async (source: unknown, options: object) => {
     const { extra } = options as { extra: { session: { disable_cpu_ep_fallback?: string } } };
@@ -34,10 +34,10 @@ function standIn(context: ExecutionContext, message: string) {
   };
   stubs.replace(InferenceSession, 'create', create as typeof InferenceSession.create);
   stubs.replace(process.stderr, 'write', (text: string | Uint8Array) => {
-    said.push(String(text));
+    written.push(String(text));
     return true;
   });
-  return { said, restore: () => stubs.restore() };
+  return { written, restore: () => stubs.restore() };
 }
 
 function load(more: Partial<SessionSpec>) {
@@ -45,13 +45,13 @@ function load(more: Partial<SessionSpec>) {
   return LoadedModel.load(spec, encodeProbeGraph());
 }
 
-test('operators that CUDA has no kernel for run on the CPU, and that is said', async t => {
-  const { said } = standIn(t, ON_CPU);
+test('operators that CUDA has no kernel for run on the CPU, with a line in the log', async t => {
+  const { written } = standIn(t, ON_CPU);
   const { model: session } = await load({ allowCpuNodes: true });
   const { alpha } = await session.run(drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX));
   t.is(alpha?.length, PROBE_SIZE_PX ** 2);
   t.true(new Set(alpha).size > 100, 'it has something to compare');
-  t.deepEqual(said, ['the graph has operators without a kernel of CUDA: they run on the CPU\n']);
+  t.deepEqual(written, ['the graph has operators without a kernel of CUDA: they run on the CPU\n']);
 });
 
 test('nodes on the CPU end the load unless they are allowed', async t => {
@@ -63,13 +63,13 @@ test('nodes on the CPU end the load unless they are allowed', async t => {
   strict.restore();
   const broken = standIn(t, 'CUDA failure 2: out of memory');
   await t.throwsAsync(load({ allowCpuNodes: true }), { message: /CUDA failure 2: out of memory/ });
-  t.deepEqual([...strict.said, ...broken.said], []);
+  t.deepEqual([...strict.written, ...broken.written], []);
 });
 
 const PLAIN = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true } as const;
 
 onEachRuntime(
-  'pixels and channels keep their places, whatever the order of the tensor',
+  'pixels and channels keep their positions, whatever the order of the tensor',
   async t => {
     const size = { width: 40, height: 24 };
     const rgb = Uint8Array.from({ length: 3 * size.width * size.height }, (_, i) => (i * 7) % 256);
@@ -153,7 +153,7 @@ test('the runtime’s error is shortened to the line that matters', t => {
 
 test('an error of the runtime keeps its cause, without positions in its source', t => {
   const where = '/onnxruntime_src/onnxruntime/core';
-  for (const [said, cause] of [
+  for (const [written, cause] of [
     [
       "while running Reshape node. Name:'window' Status Message: " +
         `${where}/providers/cpu/tensor/reshape_helper.h:91 onnxruntime::ReshapeHelper::ReshapeHelper` +
@@ -179,11 +179,11 @@ test('an error of the runtime keeps its cause, without positions in its source',
     ],
     ["node with name 'a\u001b[2J'", "node with name 'a\\u{1b}[2J'"],
   ] as const) {
-    t.is(shortenNativeError(said), cause);
+    t.is(shortenNativeError(written), cause);
   }
 });
 
-test('a device that is gone is told from a run that failed', t => {
+test('a lost device differs from a failed run', t => {
   t.true(saysDeviceIsGone(shortenNativeError(NO_DEVICE)));
   t.true(saysDeviceIsGone('CUDA failure 46: all CUDA-capable devices are busy'));
   t.true(saysDeviceIsGone('CUDA failure 999: unknown error'));
@@ -196,7 +196,7 @@ const FRONTEND =
   'CUDNN_FE failure 8: HEURISTIC_QUERY_FAILED ; GPU=0 ; hostname=vm ; file=/a/conv.cc ; line=238 ; ' +
   'expr=s_.cudnn_fe_graph->create_execution_plans({heur_mode}); Warning:';
 
-test('memory that is short is told from what fails for another reason', t => {
+test('a shortage of memory differs from other failures', t => {
   for (const message of [
     'Failed to allocate memory for requested buffer of size 26214400',
     'CUDA failure 2: out of memory',

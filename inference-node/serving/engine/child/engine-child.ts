@@ -3,7 +3,7 @@
 import './runtime-redirect.ts';
 import { flushCompileCache } from 'node:module';
 import type { Frame } from '../../process/frames.ts';
-import { goFirstWhereMemoryIsOut } from '../../process/oom-order.ts';
+import { raiseOomScore } from '../../process/oom-score.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import { type FromEngine, shortenNativeError, type ToEngine } from '../engine-protocol.ts';
 import { LoadedModel, NoMatteError } from './loaded-model.ts';
@@ -36,7 +36,7 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   if (head.kind === 'init') {
     try {
       // Before the graph takes memory: loading may already exhaust it.
-      if (head.spec.form !== undefined) goFirstWhereMemoryIsOut('addedEngine');
+      if (head.spec.form !== undefined) raiseOomScore('addedEngine');
       const loaded = await LoadedModel.load(head.spec, parts[0]);
       model = loaded.model;
       await reply({ kind: 'ready', warmMs: loaded.warmMs });

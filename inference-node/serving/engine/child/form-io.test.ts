@@ -415,7 +415,7 @@ test('a graph that gives no matte, or takes no picture, is refused with the caus
   await t.throwsAsync(boxed.run(PICTURE, flat), { message: /72 bytes of pixels .* takes 18/ });
 });
 
-test('outputs of other kinds beside the matte are left alone; as the matte they are refused', async t => {
+test('other outputs than the matte may be of any kind; as the matte they are refused', async t => {
   const model = ModelProto.decode(tinyForm({}));
   const { graph } = model;
   const several = { opType: 'SequenceConstruct', input: ['m'], output: ['several'] };

@@ -113,7 +113,7 @@ test('a graph in which a picture decides a size is not loaded', async t => {
   }
 });
 
-test('files that are no graph fail the load by OpenVINO’s words, and the process goes on', async t => {
+test('files that are no graph fail the load with OpenVINO’s message, and the process continues', async t => {
   const { folder, load, library } = await openProbe(t);
   const file = path.join(folder, 'bad.onnx');
   const sound = await readFile(path.join(folder, 'probe.onnx'));

@@ -70,7 +70,7 @@ test('never more threads than CPUs, never an engine over its bound', t => {
   }
 });
 
-test('a GPU beside 16 cores has two engines of one thread if memory has room, else one', t => {
+test('a GPU with 16 cores has two engines of one thread if memory has room, else one', t => {
   for (const [share, enginesMax, engines] of [
     [1, 64, 1],
     [15.9, 64, 1],

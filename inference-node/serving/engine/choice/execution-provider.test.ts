@@ -32,11 +32,13 @@ test('a process that does not die holds up no probe, and is named', async t => {
   assert.ok(pid !== undefined, 'the probe has a process');
   t.teardown(() => killStopped(pid));
   process.kill(pid, 'SIGSTOP');
-  const said = new RegExp(`^no answer within 500 ms; process ${pid} was killed and does not die$`);
-  await rejectsWith(t, probed, error => said.test((error as Error).message));
+  const expected = new RegExp(
+    `^no answer within 500 ms; process ${pid} was killed and does not die$`,
+  );
+  await rejectsWith(t, probed, error => expected.test((error as Error).message));
 });
 
-test('a difference is told in its mean and its largest', t => {
+test('a difference is reported by its mean and its maximum', t => {
   const one = Uint8Array.of(0, 10, 255, 100);
   t.deepEqual(compareAlphas(one, one), { mean: 0, max: 0 });
   t.deepEqual(compareAlphas(one, Uint8Array.of(8, 10, 251, 100)), { mean: 3, max: 8 });

@@ -82,7 +82,7 @@ test('a pool whose GPU is lost before it opens fails at once', async t => {
   await t.throwsAsync(pool.ready(), { message: /does not run on cpu: it is gone/ });
 });
 
-test('an engine for which memory is short leaves those beside it, and is back when there is some', async t => {
+test('an engine for which memory is short does not disturb the others, and is back when there is some', async t => {
   const host = await openHost(t);
   const { device, fault } = host;
   const pool = await openOn(t, host, 2, 1);
@@ -105,7 +105,7 @@ test('an engine for which memory is short leaves those beside it, and is back wh
 /** Deaths in a row that give a GPU up. */
 const DEATHS_MAX = 3;
 
-test('runs that find too little memory fail as for want of a place, and the GPU stays in use', async t => {
+test('runs that find too little memory fail as overloaded, and the GPU stays in use', async t => {
   const host = await openHost(t);
   const pool = await openOn(t, host, 2);
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);

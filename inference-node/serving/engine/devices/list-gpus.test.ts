@@ -62,8 +62,8 @@ test('GPUs, and the instances of one that is partitioned', async t => {
     '  MIG 1g.10gb     Device  0: (UUID: MIG-cccc-3)',
     '  MIG 3g.40gb     Device  1: (UUID: MIG-dddd-4)',
   ];
-  const said = (lines: string[]) => lines.map(line => `echo '${line}'`).join('\n');
-  const script = `if [ "$1" = -L ]; then\n${said(tree)}\nelse\n${said(rows)}\nfi`;
+  const echoes = (lines: string[]) => lines.map(line => `echo '${line}'`).join('\n');
+  const script = `if [ "$1" = -L ]; then\n${echoes(tree)}\nelse\n${echoes(rows)}\nfi`;
   const listing = await listGpus(await smi(t, script));
   t.is(listing.state, 'listed');
   const found = listing.state === 'listed' ? listing.gpus : [];

@@ -56,7 +56,7 @@ alone(
   },
 );
 
-test('aborted while running, and closed: told at once, but nothing overtakes native code', async t => {
+test('aborted while running, and closed: the caller learns at once, but nothing overtakes native code', async t => {
   const { pool, pid } = await openReady(t, {});
   const caller = new AbortController();
   // Stopped, it cannot end before the caller leaves.
@@ -207,12 +207,12 @@ alone(
   'a run that leaves where engines are lost waits for the first one, and for none after it',
   async t => {
     const pool = await openPool(t, ENDLESS);
-    const early = run(pool, QUICK, { leavesWhenDown: true });
+    const early = run(pool, QUICK, { failsWhenDown: true });
     t.is(pool.snapshot().state, 'starting');
     t.is((await early).alpha[0], QUICK);
     process.kill(pidOf(pool), 'SIGKILL');
     await untilPool(pool, () => pool.snapshot().enginesReady === 0);
-    await t.throwsAsync(run(pool, QUICK, { leavesWhenDown: true }), { code: 'ENGINE_LOST' });
+    await t.throwsAsync(run(pool, QUICK, { failsWhenDown: true }), { code: 'ENGINE_LOST' });
   },
 );
 
@@ -362,7 +362,7 @@ test('an answer that is not a number is NODE_FAULT, and the engine is replaced',
   t.is(pool.metrics().deaths.fault, 1);
 });
 
-test('pictures of which a graph of others makes no matte end alone, their engine goes on', async t => {
+test('pictures of which a graph of others makes no matte end alone, their engine continues', async t => {
   const form = { inputType: 'float32', layout: 'nchw', fit: 'stretch', inverted: false } as const;
   const { pool, pid } = await openReady(t, { kind: 'not-a-number', form });
   // More different images than engines may die of.

@@ -18,7 +18,7 @@ export interface EngineRun {
   /** Aborting removes a waiting run from the queue, and drops the result of a running one. */
   readonly signal: AbortSignal;
   /** Fails with ENGINE_LOST if every engine is lost, but waits for the pool's first load. */
-  readonly leavesWhenDown?: boolean;
+  readonly failsWhenDown?: boolean;
 }
 
 export interface EngineResult {

@@ -47,7 +47,7 @@ test('engines of a small machine › end when idle, and are loaded once for all 
   await isUnloaded();
   t.like(engines.snapshot(), { state: 'ready', enginesReady: 1, estimatedWaitMs: 0, running: 0 });
   t.deepEqual(engines.processes(), []);
-  const images = [run(), run({ leavesWhenDown: true })];
+  const images = [run(), run({ failsWhenDown: true })];
   const pool = await opened(2);
   t.like(engines.snapshot(), { state: 'ready', enginesReady: 1 });
   pool.load();
@@ -101,7 +101,7 @@ test('engines of a small machine › that cannot be loaded again fail the node, 
   const { engines, opened, started, isUnloaded, run } = open(t);
   await started();
   await isUnloaded();
-  const failing = Promise.allSettled([run(), run({ leavesWhenDown: true })]);
+  const failing = Promise.allSettled([run(), run({ failsWhenDown: true })]);
   (await opened(2)).breakDown('the file is gone');
   const codes = (await failing).map(ended => ended.status === 'rejected' && ended.reason.code);
   t.deepEqual(codes, ['NODE_FAULT', 'ENGINE_LOST']);

@@ -96,12 +96,12 @@ export class IdleEngines implements EnginePool {
     await this.#pool?.close(graceMs);
   }
 
-  async #untilLoaded({ leavesWhenDown }: EngineRun): Promise<EnginePool> {
+  async #untilLoaded({ failsWhenDown }: EngineRun): Promise<EnginePool> {
     this.#loaded ??= this.#load();
     try {
       return await this.#loaded;
     } catch (cause) {
-      const code = leavesWhenDown ? 'ENGINE_LOST' : 'NODE_FAULT';
+      const code = failsWhenDown ? 'ENGINE_LOST' : 'NODE_FAULT';
       throw new ContractError(code, 'The engines could not be loaded.', { cause });
     }
   }

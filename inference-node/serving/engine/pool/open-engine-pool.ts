@@ -394,15 +394,15 @@ class ChildEnginePool implements EnginePool, EngineListener {
     return this.#engines.filter(engine => engine.state === state).length;
   }
 
-  #leaveWhereDown(): void {
+  #failWaiting(): void {
     if (this.#serves || this.#state === 'starting') return;
     const none = new ContractError('ENGINE_LOST', 'No engine of the model is left.');
-    for (const task of this.#queue.removeWhere(({ leavesWhenDown }) => leavesWhenDown))
+    for (const task of this.#queue.removeWhere(({ failsWhenDown }) => failsWhenDown))
       task.reject(none);
   }
 
   #changed(): void {
-    this.#leaveWhereDown();
+    this.#failWaiting();
     for (const listener of this.#listeners) listener();
   }
 }

@@ -52,7 +52,7 @@ test('one that is put back goes first in its line again', t => {
   t.deepEqual(drainInOrder(queue), [first, second]);
 });
 
-test('each line keeps its order and none waits behind what came long after it', t => {
+test('each priority keeps its order and no run waits for one that came long after it', t => {
   const arrivals = fc.array(
     fc.record({ sync: fc.boolean(), gapMs: fc.integer({ min: 0, max: 4000 }) }),
     { maxLength: 40 },

@@ -6,7 +6,7 @@ export interface RunTask {
   readonly rgb: Uint8Array;
   readonly size: EngineRun['size'];
   readonly priority: EngineRun['priority'];
-  readonly leavesWhenDown: boolean;
+  readonly failsWhenDown: boolean;
   readonly queuedAtMs: number;
   /** The first call settles the caller's promise; later ones do nothing. */
   readonly resolve: (result: EngineResult) => void;
@@ -20,7 +20,7 @@ export interface RunTask {
 /** Calls `onAbort` at most once, and not after the task was settled. */
 export function createRunTask(
   id: number,
-  { rgb, size, priority, signal, leavesWhenDown = false }: EngineRun,
+  { rgb, size, priority, signal, failsWhenDown = false }: EngineRun,
   onAbort: (task: RunTask) => void,
 ): { task: RunTask; promise: Promise<EngineResult> } {
   const { promise, resolve, reject } = Promise.withResolvers<EngineResult>();
@@ -36,7 +36,7 @@ export function createRunTask(
     rgb,
     size,
     priority,
-    leavesWhenDown,
+    failsWhenDown,
     queuedAtMs: performance.now(),
     resolve: result => settle(resolve, result),
     reject: reason => settle(reject, reason),

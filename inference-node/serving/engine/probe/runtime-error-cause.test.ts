@@ -19,7 +19,7 @@ const IR =
   'onnxruntime::ModelOptions&) Unsupported model IR version: 99, max supported IR version: 13';
 
 test('the cause of a runtime’s message is kept, with the graph’s node', t => {
-  for (const [said, cause] of [
+  for (const [text, cause] of [
     ['', 'the runtime does not say why'],
     [
       RESHAPE,
@@ -33,7 +33,7 @@ test('the cause of a runtime’s message is kept, with the graph’s node', t =>
     ],
     ["tensorprotoutils.cc:1463 Validate Initializer 'w' is large", "Initializer 'w' is large"],
   ] as const) {
-    t.is(causeOf(said), cause);
+    t.is(causeOf(text), cause);
   }
   t.true(saysMemoryRanOut(ARENA));
   t.true(saysMemoryRanOut('std::bad_alloc'));

@@ -6,7 +6,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { sizeInInput } from '../../models/input-size.ts';
 import type { Frame } from '../../process/frames.ts';
-import { goFirstWhereMemoryIsOut } from '../../process/oom-order.ts';
+import { raiseOomScore } from '../../process/oom-score.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
@@ -54,7 +54,7 @@ let bytesSinceCollection = 0;
 
 // Set this before the codecs' threads start: they inherit it.
 setPriority(PRIORITY);
-goFirstWhereMemoryIsOut('pictureWorker');
+raiseOomScore('pictureWorker');
 
 /** Frames are served one after the other, the first once the codecs are warm. */
 let served: Promise<void> = warmUp()

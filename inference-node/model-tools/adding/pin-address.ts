@@ -1,5 +1,5 @@
 import { FILE_NAME_FORM } from '@matting/serving/models/manifest.ts';
-import type { AddressClient } from '../weights/address.ts';
+import type { AddressClient } from '../weights/address-client.ts';
 
 /** huggingface.co, its mirrors and modelscope.cn: <owner>/<repository>/resolve/<revision>/<path>. */
 const RESOLVED = /^((?:\/[^/]+)+\/resolve\/)([^/]+)(\/.+)$/;
@@ -50,7 +50,7 @@ const SAYS_NOTHING =
   /^(model|onnx|network|weights)([_-]?(fp16|fp32|uint8|int8|quantized|q4f?16?))?$/;
 const NAME_MAX = 64;
 
-export function nameOf(path: string): string | undefined {
+export function modelNameFrom(path: string): string | undefined {
   const parts = path.split('/').map(decodeName);
   const file = (parts.at(-1) ?? '').replace(/\.onnx$/i, '');
   const at = parts.indexOf('resolve');

@@ -25,7 +25,7 @@ const HEAP_MB_MAX = 1024;
 /** BiRefNet lite takes one second. */
 const MEND_TIMEOUT_MS = 120_000;
 
-export async function mendApart(order: MendOrder): Promise<MendOutcome> {
+export async function mendInWorker(order: MendOrder): Promise<MendOutcome> {
   await using worker = new Worker(new URL('./mend-worker.ts', import.meta.url), {
     workerData: order,
     resourceLimits: { maxOldGenerationSizeMb: HEAP_MB_MAX },

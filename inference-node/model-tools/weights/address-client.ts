@@ -5,7 +5,7 @@
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { type Dispatcher, EnvHttpProxyAgent } from 'undici';
-import { ask, drop, follow, LEAST_SPEED } from './bounded-get.ts';
+import { drop, follow, LEAST_SPEED, sendRequest } from './bounded-get.ts';
 import { isInterruption, networkReason } from './fetch-reasons.ts';
 
 export interface AddressAccess {
@@ -84,21 +84,21 @@ export class AddressClient {
     headers: Readonly<Record<string, string>>,
     signal: AbortSignal,
   ): Promise<Dispatcher.ResponseData> {
-    const askOne = (to: URL) => this.#ask('GET', to, headers, signal);
-    return follow(requireAddress(address), askOne, requireAddress);
+    const requestOne = (to: URL) => this.#request('GET', to, headers, signal);
+    return follow(requireAddress(address), requestOne, requireAddress);
   }
 
   /** For a branch of the Hub. Undefined if the host does not name it. */
   async findCommit(address: string, signal: AbortSignal): Promise<string | undefined> {
     const commitOf = ({ headers }: Dispatcher.ResponseData) =>
       COMMIT.exec(String(headers[COMMIT_HEADER]))?.[0];
-    const askOne = (to: URL) => this.#ask('HEAD', to, {}, signal);
-    const answer = await follow(requireAddress(address), askOne, requireAddress, commitOf);
+    const requestOne = (to: URL) => this.#request('HEAD', to, {}, signal);
+    const answer = await follow(requireAddress(address), requestOne, requireAddress, commitOf);
     drop(answer);
     return commitOf(answer);
   }
 
-  async #ask(
+  async #request(
     method: 'GET' | 'HEAD',
     url: URL,
     headers: Readonly<Record<string, string>>,
@@ -109,7 +109,7 @@ export class AddressClient {
       token?.origin === url.origin ? { authorization: `Bearer ${token.text}` } : {};
     try {
       const call = { method, signal, dispatcher: this.#agent, speed: this.limits };
-      return await ask(url, { ...headers, ...authorization }, call);
+      return await sendRequest(url, { ...headers, ...authorization }, call);
     } catch (error) {
       signal.throwIfAborted();
       if (!isInterruption(error)) throw fetchFailure(url, networkReason(error), error);

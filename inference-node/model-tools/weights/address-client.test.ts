@@ -9,7 +9,7 @@ import test, { type ExecutionContext } from 'ava';
 import { makeTinyModel, sha256 } from '../test/fake-registry.ts';
 import { type ModelHost, openModelHost } from '../test/model-host.ts';
 import { graphBytes, tinyGraph } from '../test/tiny-graph.ts';
-import { type AddressAccess, AddressClient, requireAddress } from './address.ts';
+import { type AddressAccess, AddressClient, requireAddress } from './address-client.ts';
 import { type Downloaded, downloadFromAny } from './download.ts';
 import { fetchWeights } from './fetch.ts';
 
@@ -50,15 +50,15 @@ async function fetchTo(
 const refusesWith = async (
   t: ExecutionContext,
   fixture: Fixture,
-  said: RegExp,
+  expected: RegExp,
   ...[wanted, access, urls = [fixture.url]]: [Partial<Wanted>?, Partial<AddressAccess>?, string[]?]
 ) => {
-  await rejectsWith(t, fetchTo(fixture, urls, wanted, access), isModelError('fetch', said));
+  await rejectsWith(t, fetchTo(fixture, urls, wanted, access), isModelError('fetch', expected));
   t.deepEqual(await readdir(fixture.folder), []);
 };
 
 test('an address must be https, or http on this machine', t => {
-  for (const [text, said] of [
+  for (const [text, expected] of [
     ['http://example.com/a', /only https/],
     ['http://127.0.0.1.example.com/a', /only https/],
     ['ftp://127.0.0.1/a', /only https/],
@@ -66,7 +66,7 @@ test('an address must be https, or http on this machine', t => {
     ['https://me:secret@example.com/a', /^https:\/\/example\.com\/a: a login/],
     ['nonsense', /no address/],
   ] as const) {
-    throwsWith(t, () => requireAddress(text), isModelError('settings', said));
+    throwsWith(t, () => requireAddress(text), isModelError('settings', expected));
   }
   for (const text of ['https://example.com/a', 'http://localhost:1/a', 'http://[::1]/a']) {
     t.is(requireAddress(text).href, text);
@@ -79,7 +79,7 @@ test('an address must be https, or http on this machine', t => {
 test('a file that is no model is named by its first bytes, before the rest is downloaded', async t => {
   const fixture = await open(t);
   const padding = Buffer.alloc(200_000, 32);
-  for (const [begin, said] of [
+  for (const [begin, expected] of [
     ['version https://git-lfs.github.com/spec/v1\noid sha256:1', /pointer of Git LFS/],
     ['<!DOCTYPE html><html>', /a web page/],
     ['{"error": "Access to model is restricted"}', /Access to model is restricted/],
@@ -92,7 +92,7 @@ test('a file that is no model is named by its first bytes, before the rest is do
     for (const more of [padding, Buffer.alloc(0)]) {
       const bytes = Buffer.concat([Buffer.from(begin, 'latin1'), more]);
       fixture.host.files.set('/a.onnx', { bytes });
-      await refusesWith(t, fixture, said);
+      await refusesWith(t, fixture, expected);
     }
   }
   fixture.host.files.set('/a.onnx', { bytes: Buffer.alloc(0) });
@@ -121,7 +121,7 @@ test('a file that is missing, too large, without an end, too slow or another is 
   await refusesWith(t, fixture, /connection was refused/);
 });
 
-test('a cut file goes on where it broke, and begins again where it has changed since', async t => {
+test('a cut file continues where it broke, and begins again if it has changed since', async t => {
   const fixture = await open(t);
   const { host, url } = fixture;
   const before = { bytes: Buffer.from(BYTES).fill(9, 1000) };
@@ -147,7 +147,7 @@ test('a cut file goes on where it broke, and begins again where it has changed s
   }
 });
 
-test('a token goes to the first host alone, and a file behind a login asks for one', async t => {
+test('a token goes to the first host alone, and a file that needs a login requests one', async t => {
   const fixture = await open(t);
   const other = await openModelHost();
   t.teardown(other.close);
@@ -196,7 +196,7 @@ test('mirrors are tried in turn, also where the first gives another file', async
   await refusesWith(t, none, both, wanted, {}, urls.slice(0, 2));
 });
 
-test('an address of this machine is asked without the proxy that leads elsewhere', async t => {
+test('an address of this machine is requested without the proxy', async t => {
   const fixture = await open(t);
   const env = { HTTP_PROXY: 'http://127.0.0.1:9', https_proxy: 'http://127.0.0.1:9' };
   t.is((await fetchTo(fixture, [fixture.url], {}, { env })).bytes, BYTES.length);

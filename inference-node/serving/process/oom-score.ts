@@ -7,7 +7,7 @@ import { writeFileSync } from 'node:fs';
  */
 const OOM_SCORES = { pictureWorker: '500', addedEngine: '800' } as const;
 
-export function goFirstWhereMemoryIsOut(as: keyof typeof OOM_SCORES): void {
+export function raiseOomScore(as: keyof typeof OOM_SCORES): void {
   try {
     writeFileSync('/proc/self/oom_score_adj', OOM_SCORES[as]);
   } catch (error) {

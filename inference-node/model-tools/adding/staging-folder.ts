@@ -42,11 +42,11 @@ interface Placing {
 
 const PLACING_FILE = '.placing.json';
 const HOST = hostLabel(64);
-const WORKSHOP = /^\.adding-(.*)-(\d+)-[0-9a-f]{12}$/;
+const STAGING_NAME = /^\.adding-(.*)-(\d+)-[0-9a-f]{12}$/;
 /** A person may take time to answer; a fetch is given up long before. */
 const IDLE_MAX_MS = 30 * 60 * 1000;
 
-export class Workshop {
+export class StagingFolder {
   readonly directory: string;
   readonly #folders: ModelFolders;
 
@@ -55,7 +55,7 @@ export class Workshop {
     this.#folders = folders;
   }
 
-  static async open(folders: ModelFolders): Promise<Workshop> {
+  static async open(folders: ModelFolders): Promise<StagingFolder> {
     const { modelDir } = folders;
     const name = `.adding-${HOST}-${process.pid}-${randomBytes(6).toString('hex')}`;
     const directory = join(modelDir, name);
@@ -65,7 +65,7 @@ export class Workshop {
     } catch (error) {
       throw diskError(error, 'write', directory);
     }
-    return new Workshop(directory, folders);
+    return new StagingFolder(directory, folders);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -77,7 +77,7 @@ export class Workshop {
   }
 
   /** Moves the files to the cache, but keeps equal bytes that are there already. */
-  async place(manifest: ModelManifest): Promise<void> {
+  async moveToCache(manifest: ModelManifest): Promise<void> {
     const { name, version } = manifest;
     const { modelDir } = this.#folders;
     const placing: Placing = { name, version };
@@ -95,9 +95,9 @@ export class Workshop {
 }
 
 /** Removes those of dead processes, and of other machines by their age alone. */
-export async function removeStaleWorkshops(folders: ModelFolders): Promise<void> {
+export async function removeStaleStagingFolders(folders: ModelFolders): Promise<void> {
   const { modelDir } = folders;
-  const names = (await listDirectory(modelDir)).filter(name => WORKSHOP.test(name));
+  const names = (await listDirectory(modelDir)).filter(name => STAGING_NAME.test(name));
   if (names.length === 0) return;
   const nowMs = await fileSystemClockMs(modelDir);
   if (nowMs === undefined) return;
@@ -106,7 +106,7 @@ export async function removeStaleWorkshops(folders: ModelFolders): Promise<void>
     const files = (await listDirectory(directory)).map(file => join(directory, file));
     const times = await Promise.all([directory, ...files].map(statOrNull));
     const touchedMs = Math.max(...times.map(found => found?.mtimeMs ?? 0));
-    const [, host, pid] = WORKSHOP.exec(name) ?? [];
+    const [, host, pid] = STAGING_NAME.exec(name) ?? [];
     const isGone = host === HOST && !isAlive(Number(pid));
     if (isGone || nowMs - touchedMs > IDLE_MAX_MS) await clear(directory, folders);
   }
@@ -125,7 +125,7 @@ async function clear(directory: string, folders: ModelFolders): Promise<void> {
   const { modelDir, addedModelsDir } = folders;
   const placing = await readPlacing(directory);
   if (placing !== undefined) {
-    const there = await versionOf(placing.name, addedModelsDir);
+    const there = await addedVersion(placing.name, addedModelsDir);
     if (there !== placing.version) await removeFiles(modelDir, placing);
     if (there === undefined) await remove(join(addedModelsDir, placing.name));
   }
@@ -141,7 +141,7 @@ async function readPlacing(directory: string): Promise<Placing | undefined> {
   }
 }
 
-async function versionOf(name: string, addedModelsDir: string): Promise<string | undefined> {
+async function addedVersion(name: string, addedModelsDir: string): Promise<string | undefined> {
   const names = await listManifests(addedModelsDir);
   return names.includes(name) ? (await loadManifest(name, addedModelsDir)).version : undefined;
 }

@@ -13,14 +13,14 @@ import { findOpenvino } from '@matting/serving/providers/provider-files.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { AddContext, AddedModel } from '../adding/add-model.ts';
 import { loadCatalogue } from '../adding/catalogue.ts';
+import { removeAdded } from '../adding/staging-folder.ts';
 import { readStatedManifest } from '../adding/stated-manifest.ts';
-import { removeAdded } from '../adding/workshop.ts';
 import { type PrepareOptions, prepareModel } from '../preparing/prepare.ts';
-import { type OpenFact, OpenFacts } from '../probing/probe.ts';
+import { type OpenFact, OpenFacts } from '../probing/probe-types.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
+import { describeRuntime } from './describe-runtime.ts';
 import { addGraphOptions, factsOfOptions, type GraphOptions } from './graph-options.ts';
 import { createProgressView } from './progress-view.ts';
-import { describeRuntime } from './runtime-words.ts';
 
 interface ModelsAddOptions extends GraphOptions {
   readonly name?: string;

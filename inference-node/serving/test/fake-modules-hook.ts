@@ -13,7 +13,7 @@ registerHooks({
   resolve(specifier, context, nextResolve) {
     const fromProgram = /\/serving\/(open-pools|start\/gpus)\.ts$/.test(context.parentURL ?? '');
     if (fromProgram && ROOMS.some(room => specifier.endsWith(room))) {
-      return { url: new URL('./fake-rooms.ts', import.meta.url).href, shortCircuit: true };
+      return { url: new URL('./fake-modules.ts', import.meta.url).href, shortCircuit: true };
     }
     return nextResolve(specifier, context);
   },
