@@ -1,13 +1,12 @@
-/** The only file of the control plane that reads the process's environment. */
 import type { Environment } from '@matting/program/env.ts';
 
-/** For 32 look-ups for callers and two of the service; half of the threads resolve names. */
+/** For 32 look-ups for callers and two of the service; look-ups get half of the threads. */
 const THREADS_FOR_LOOKUPS = 67;
 
 /**
- * Called before the first file is read, which starts the pool: sets enough threads for the names of
- * callers where the system's resolver may be asked, whose look-ups cannot be cancelled. A number that the
- * environment already has is kept.
+ * Gives libuv's pool enough threads for callers' names, whose look-ups by the system cannot be
+ * cancelled. Call it before the first file is read, which starts the pool. An existing setting
+ * wins.
  */
 export function growThreadPool(env: NodeJS.ProcessEnv = process.env): void {
   const isInner = env.MATTING_ALLOW_PRIVATE_ADDRESSES === 'true' || env.MATTING_ALLOWED_NETWORKS;

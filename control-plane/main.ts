@@ -1,11 +1,9 @@
 /**
- * The control plane's program. Only here does it handle signals and end the process.
- *
  * | exit code | when                                                              |
  * |-----------|-------------------------------------------------------------------|
  * | 0         | drained                                                           |
- * | 78        | a setting is wrong: every bad variable, or what cannot be used, is on stderr |
- * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
+ * | 78        | a setting is wrong or unusable; stderr names every bad variable   |
+ * | 1         | it cannot start, or a bug; a line on stderr, the rest in the log  |
  */
 import { readFile } from 'node:fs/promises';
 import { loadConfig } from '@matting/core/config.ts';
@@ -18,9 +16,9 @@ import { VERSION } from '@matting/program/version.ts';
 import { growThreadPool, wholeEnvironment } from './config.ts';
 import { PACKAGES } from './packages.ts';
 
-/** Longest wait for the log to be written before the process ends. */
+/** Longest wait for the log before the process ends. */
 const LOG_FLUSH_MAX_MS = 1000;
-/** Lines are written together: a write for each costs 7 % of the time it takes to read a job. */
+/** Batched: a write for each line costs 7 % of the time of reading a job. */
 const LOG_BATCH_BYTES = 4096;
 
 function requireConfig(): ReturnType<typeof loadConfig> {
@@ -50,13 +48,13 @@ let opening: ReturnType<typeof openCore> | undefined;
 let ending: Promise<void> | undefined;
 
 function exit(code: number): void {
-  // Pino writes by itself; a stuck pipe must not keep a dead process.
+  // A blocked pipe must not keep the process.
   setTimeout(() => process.exit(code), LOG_FLUSH_MAX_MS).unref();
   log.flush(() => process.exit(code));
 }
 
 async function drain(): Promise<void> {
-  // Told to end while it starts: it finishes starting, which is short, and then ends in order.
+  // A process that is still starting first finishes that, which is short.
   const opened = await opening?.catch(() => undefined);
   await opened?.drain(hurry.signal);
 }
@@ -71,7 +69,7 @@ function end(code: number): void {
   );
 }
 
-/** One line on stderr for the person or supervisor that started it, the whole error in the log. */
+/** One line on stderr for the person or supervisor, the whole error in the log. */
 function fail(error: unknown, code = 1): void {
   log.fatal({ err: error }, 'the control plane ends');
   process.stderr.write(`control plane: ${error instanceof Error ? error.message : error}\n`);
@@ -92,8 +90,8 @@ process.on('disconnect', () => {
   hurry.abort();
   end(0);
 });
-// After an unknown error the state is unknown: the process ends, and its supervisor starts it
-// again. No job is lost, since leases run out.
+// The state is unknown, so the process ends and its supervisor restarts it. No job is lost, since
+// leases expire.
 process.on('uncaughtException', error => fail(error));
 process.on('unhandledRejection', error => fail(error));
 
@@ -105,6 +103,6 @@ async function openControlPlane() {
 
 opening = openControlPlane();
 opening.catch((error: unknown) => {
-  // A process that is told to end while it starts has not failed.
+  // A process that was stopped while it started has not failed.
   if (ending === undefined) fail(error, startExitCode(error));
 });

@@ -1,6 +1,5 @@
 /**
- * The packages of this program, in the order in which they are plugged in. Each is small here, and
- * loads the rest of itself where its setting is on.
+ * In the order in which they are plugged in. Each loads the rest of itself if its setting is on.
  */
 import { batches } from '@matting/batches/batches.ts';
 import type { Package } from '@matting/core/package.ts';

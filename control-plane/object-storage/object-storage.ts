@@ -1,10 +1,9 @@
-/** Buckets as a storage, by `s3://bucket/prefix`. */
 import type { Package } from '@matting/core/package.ts';
 import type { StorageKind } from '@matting/storage/storage-kind.ts';
 import { describeBucketError } from './bucket/bucket-error.ts';
 import { BucketUrlError, bucketLifecycle, parseBucketUrl } from './bucket/bucket-url.ts';
 
-/** The SDK is large: it is loaded where a URL asks for a bucket. */
+/** Loads the large SDK only if a URL names a bucket. */
 export const bucketStorage: StorageKind = {
   noun: 'bucket',
   form: 's3://bucket/prefix',

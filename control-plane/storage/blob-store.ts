@@ -1,7 +1,6 @@
 /**
- * The port of the storage. A store of inputs, backgrounds and results has named, immutable byte
- * strings. Names are ours (`inputs/<job id>`, `results/<job id>-<fence>`), never a caller's. What a
- * package gives so that URLs of its own open a store is a StorageKind.
+ * The port of the storage: named, immutable byte strings. We choose the names (`inputs/<job id>`,
+ * `results/<job id>-<fence>`), never a caller.
  */
 
 import { createHash } from 'node:crypto';
@@ -10,28 +9,25 @@ import type { Readable } from 'node:stream';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 
 export interface BlobWriter {
-  /** Resolves when the bytes may be followed by more (back-pressure). */
+  /** Resolves when it can take more (back-pressure). */
   write(chunk: Uint8Array): Promise<void>;
   readonly bytesWritten: number;
-  /** Reads back what was written so far, for header sniffing. */
+  /** Reads back written bytes, to examine the file's header. */
   readAt(offset: number, length: number): Promise<Uint8Array>;
-  /**
-   * Makes it whole and durable under its name; before, nothing is there. Replaces nothing: names
-   * are unique.
-   */
+  /** Makes the blob visible, whole and durable. Never replaces one. */
   commit(): Promise<void>;
   abort(): Promise<void>;
 }
 
-/** Bytes [start, end] inclusive; all bytes where absent. */
+/** Bytes [start, end] inclusive. Default: all bytes. */
 export interface BlobReading {
   readonly start?: number;
   readonly end?: number;
-  /** So much is read ahead of the reader; 256 KiB if it is absent. */
+  /** Read-ahead. Default: 256 KiB. */
   readonly pieceBytes?: number;
 }
 
-/** Part `index` (from 0) of `of` parts of all blobs, chosen by their names, always the same. */
+/** Part `part` (from 0) of `of` parts of all blobs, divided by name. */
 export interface BlobPart {
   readonly part: number;
   readonly of: number;
@@ -43,41 +39,41 @@ export interface StorageRoom {
 }
 
 export interface BlobStore {
-  /** @param name that the blob will have; a store may send its bytes there before the commit */
+  /** @param name a store may send bytes under it before the commit */
   createWriter(name: string): Promise<BlobWriter>;
   openRead(name: string, reading?: BlobReading): Promise<Readable>;
-  /** Reads what the store itself has noted of a blob; undefined: there is none. */
+  /** From the store's own records. undefined: no such blob. */
   stat(name: string): Promise<StoredBlob | undefined>;
   remove(name: string): Promise<void>;
   /**
-   * Blobs last touched, and unfinished writes begun, before so long, by the store's own clock.
-   * @param part only those of this part of all names
+   * Blobs last touched and unfinished writes begun longer ago than this, by the store's clock.
+   * @param part only these names
    */
   listOlderThan(olderThanMs: number, part?: BlobPart): AsyncIterable<string>;
   check(): Promise<void>;
-  /** Undefined: it has no bound that can be read. */
+  /** undefined: no bound is known. */
   room(): Promise<StorageRoom | undefined>;
   /**
-   * Signs a URL that reads one blob for a time, be it there or not. It is a secret: it needs no
-   * key. BlobNotFoundError: known to lie elsewhere; use `openRead`. Undefined: the store signs
+   * Signs a secret URL that reads a blob for a limited time, even if it does not exist. Rejects
+   * with BlobNotFoundError if the blob lies elsewhere; use `openRead`. Absent: the store signs
    * nothing.
    */
   signRead?: ((name: string, reading: SignedReading) => Promise<string>) | undefined;
 }
 
 export interface SignedReading {
-  /** How long the link is good. Whole seconds are signed, rounded down, 1 at least. */
+  /** Rounded down to whole seconds, at least one. */
   readonly forMs: number;
-  /** GET where absent. */
+  /** Default: GET. */
   readonly method?: 'GET' | 'HEAD';
-  /** The answer's header has this instead of what is stored. */
+  /** Replaces the stored header in the answer. */
   readonly contentType?: string;
   readonly disposition?: string;
 }
 
 export interface StoredBlob {
   readonly bytes: number;
-  /** Hexadecimal; absent: the store keeps none. */
+  /** Hexadecimal. Absent: the store records none. */
   readonly sha256?: string;
 }
 
@@ -88,14 +84,13 @@ export class BlobNotFoundError extends Error {
   }
 }
 
-/** The names of blobs. They come from this program only: a wrong one is a bug, not an input. */
 export const BLOB_KINDS = ['inputs', 'backgrounds', 'results'] as const;
 export type BlobKind = (typeof BLOB_KINDS)[number];
 
-/** No dot, no slash: no way out of a directory, and nothing to be escaped in a URL. */
+/** No dot and no slash, so it cannot leave a directory and needs no escaping in a URL. */
 export const BLOB_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
-/** @throws TypeError where it is no name of a blob that is, or will be, committed */
+/** Names come only from this program, so a wrong one is a bug. @throws TypeError */
 export function requireBlobName(name: string): { readonly kind: BlobKind; readonly id: string } {
   const [first, id = '', ...more] = name.split('/');
   const kind = BLOB_KINDS.find(known => known === first);
@@ -123,14 +118,14 @@ export async function hashOf(
   return { bytes, sha256: hash.digest('hex') };
 }
 
-/** Codes of file systems and object stores that have no room, or whose quota is used up. */
+/** Codes of full file systems and object stores, or of a used up quota. */
 const FULL: ReadonlySet<unknown> = new Set([
   ...['ENOSPC', 'EDQUOT', 'XMinioStorageFull', 'XMinioAdminBucketQuotaExceeded'],
   ...['QuotaExceeded', 'InsufficientStorage', 'HTTP 507'],
 ]);
 const CAUSES_MAX = 8;
 
-/** Whether an error, or one of its causes, says that the storage is full. */
+/** Examines the causes of the error, too. */
 export function isStorageFull(error: unknown): boolean {
   let cause = error;
   for (let depth = 0; depth < CAUSES_MAX && cause instanceof Error; depth += 1) {
@@ -140,7 +135,7 @@ export function isStorageFull(error: unknown): boolean {
   return false;
 }
 
-/** A disk keeps so much free, a small one a 16th: the database and the log may be on it too. */
+/** Kept free for the database and the log; a sixteenth of a small disk. */
 const FREE_BYTES_MIN = 64 * 1024 * 1024;
 const FREE_SHARE_MIN = 1 / 16;
 
@@ -149,7 +144,7 @@ export async function roomOf(directory: string): Promise<StorageRoom> {
   return { freeBytes: bavail * bsize, sizeBytes: blocks * bsize };
 }
 
-/** Rejects as `unwritable` if the disk has no more room than what it keeps. */
+/** Rejects with `unwritable` if the disk has only its reserve left. */
 export async function requireRoom(directory: string): Promise<void> {
   const { freeBytes, sizeBytes } = await roomOf(directory).catch(error => {
     throw unwritable(error);
@@ -158,14 +153,13 @@ export async function requireRoom(directory: string): Promise<void> {
   throw unwritable(Object.assign(new Error('the disk is full'), { code: 'ENOSPC' }));
 }
 
-/** SERVICE_UNAVAILABLE, with the store's own error as cause: it is logged, and never answered. */
+/** The cause is logged, never sent to callers. */
 export function unwritable(cause: unknown): ContractError {
   const full = 'The storage is full.';
   const other = 'The storage cannot be written at the moment.';
   return unavailable(isStorageFull(cause) ? full : other, cause);
 }
 
-/** As `unwritable`, for reading. */
 export function unreadable(cause: unknown): ContractError {
   return unavailable('The storage cannot be read at the moment.', cause);
 }
@@ -174,7 +168,7 @@ function unavailable(detail: string, cause: unknown): ContractError {
   return new ContractError('SERVICE_UNAVAILABLE', detail, { cause });
 }
 
-/** Whole and durable when it resolves. */
+/** Durable when it resolves. */
 export async function writeBlob(
   blobs: Pick<BlobStore, 'createWriter'>,
   name: string,

@@ -1,4 +1,4 @@
-/** Blobs in a directory, in two that are joined, and what opens them by their URL. */
+/** Blobs in one directory or two joined ones, opened by their URLs. */
 import assert from 'node:assert/strict';
 import {
   chmod,
@@ -54,7 +54,7 @@ function isUnavailable(code: string): (error: unknown) => boolean {
     assert.ok(error instanceof ContractError);
     assert.equal(error.code, 'SERVICE_UNAVAILABLE');
     assert.equal((error.cause as NodeJS.ErrnoException).code, code);
-    // The detail goes to callers: no path of the machine.
+    // Callers see the detail, so it must not have a path.
     assert.doesNotMatch(error.message, /\//);
     return true;
   };
@@ -139,7 +139,7 @@ test("writing › is the owner's alone", async t => {
 });
 
 test('writing › is SERVICE_UNAVAILABLE where a directory is gone', async t => {
-  // A file can be begun, and would not be put in its place.
+  // A file could be begun, but not moved to its place.
   await rm(path.join(root, 'results'), { recursive: true });
   await rejectsWith(t, store.check(), isUnavailable('ENOENT'));
   const writer = await store.createWriter(NAME);

@@ -1,14 +1,13 @@
 /**
- * Blobs as files of one directory, which all replicas share:
+ * Blobs as private files of a directory, which all replicas share:
  *
  *     <root>/tmp/<random>      unfinished writes
  *     <root>/inputs/<id>       committed blobs, by the first part of their name
  *     <root>/backgrounds/<id>
  *     <root>/results/<id>
  *
- * A blob appears under its name whole and durable: written to tmp, synced, renamed, the directory
- * synced. Flat directories: ext4 and XFS index them, and a day's results are some hundred thousand.
- * Only the owner may read and write. It knows nothing of jobs.
+ * A commit syncs the file in tmp, renames it and syncs the directory. The directories are flat:
+ * ext4 and XFS index them, and a day has some hundred thousand results.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -46,10 +45,10 @@ const UNFINISHED = 'tmp';
 const ENTRIES_READ = 256;
 const DIRECTORY_MODE = 0o700;
 const FILE_MODE = 0o600;
-/** A piece of a file that is read for sending: as large as a chunk of the gRPC API. */
+/** As large as a chunk of the gRPC API. */
 const READ_BYTES = 256 * 1024;
 
-/** The file of a blob or of an unfinished write. @throws TypeError the name is neither's */
+/** @throws TypeError: not the name of a blob or an unfinished write */
 function fileOf(root: string, name: string): string {
   const unfinished = name.startsWith(`${UNFINISHED}/`) ? name.slice(UNFINISHED.length + 1) : '';
   if (!BLOB_ID.test(unfinished)) requireBlobName(name);
@@ -62,7 +61,7 @@ class DirectoryBlobStore implements BlobStore {
   readonly #mayLack: boolean;
   readonly #syncs: Readonly<Record<BlobKind, DirectorySync>>;
 
-  /** @param mayLack a kind's directory that is missing is an empty one */
+  /** @param mayLack treats a missing directory as empty */
   constructor(root: string, nowMs: (() => number) | undefined, mayLack = false) {
     this.#root = root;
     this.#mayLack = mayLack;
@@ -103,7 +102,7 @@ class DirectoryBlobStore implements BlobStore {
     return found && { bytes: found.size };
   }
 
-  /** A file is missing only if its directory is there: a disk may not be mounted. */
+  /** If even the directory is missing, the disk may not be mounted. */
   async #requireDirectoryOf(name: string): Promise<void> {
     if (!this.#mayLack) await reading(stat(path.dirname(fileOf(this.#root, name))));
   }
@@ -146,7 +145,8 @@ class DirectoryBlobStore implements BlobStore {
   }
 
   async check(): Promise<void> {
-    // The final directories too: otherwise a failing rename would show only after the inference.
+    // Includes the final directories; otherwise a failing rename would show only after the
+    // inference.
     for (const kind of BLOB_KINDS) {
       await writing(access(path.join(this.#root, kind), constants.W_OK | constants.X_OK));
     }
@@ -164,9 +164,8 @@ class DirectoryBlobStore implements BlobStore {
 }
 
 /**
- * Opens a directory to read from: it proves nothing and writes nothing; ages go by this machine's
- * clock. Programs that carry files elsewhere and back (`aws s3 sync`, rclone) leave out empty
- * directories, so these may be missing.
+ * Opens a directory for reading, without any test write. Ages follow this machine's clock. `aws s3
+ * sync` and rclone leave out empty directories, so those may be missing.
  */
 export function readDirectoryBlobs(root: string): BlobStore {
   return new DirectoryBlobStore(root, () => Date.now(), true);
@@ -185,7 +184,7 @@ export async function missingDirectories(root: string): Promise<readonly string[
   return missing;
 }
 
-/** Makes missing directories. @throws ContractError where they cannot be written */
+/** Creates missing directories. @throws ContractError */
 export async function openDirectoryBlobStore(
   root: string,
   nowMs?: () => number,
@@ -196,7 +195,7 @@ export async function openDirectoryBlobStore(
   }
   await writing(syncPath(root));
   const store = new DirectoryBlobStore(root, nowMs);
-  // A full disk can still be read, and what is removed makes room; /readyz names it.
+  // A full disk can be read, and removals make room. /readyz reports it.
   await store.check().catch(error => {
     if (!isStorageFull(error)) throw error;
   });

@@ -1,10 +1,8 @@
-/** A blob of a directory while it is written: a file in tmp, renamed by its commit. */
-
 import { type FileHandle, rename, unlink } from 'node:fs/promises';
 import { syncPath } from '@matting/program/files.ts';
 import { type BlobWriter, unreadable, unwritable } from './blob-store.ts';
 
-/** Rejects with SERVICE_UNAVAILABLE where the work does, the file system's error as its cause. */
+/** Rejects with SERVICE_UNAVAILABLE and the file system's error as the cause. */
 export function writing<T>(work: Promise<T>): Promise<T> {
   return work.catch(cause => {
     throw unwritable(cause);
@@ -15,7 +13,7 @@ export function isMissing(error: unknown): boolean {
   return (error as NodeJS.ErrnoException | null)?.code === 'ENOENT';
 }
 
-/** Syncs of one directory: one sync serves all calls made before it began. */
+/** One sync serves all calls made before it began. */
 export class DirectorySync {
   readonly #directory: string;
   #running: Promise<void> | undefined;
@@ -25,7 +23,7 @@ export class DirectorySync {
     this.#directory = directory;
   }
 
-  /** Resolves when what was renamed into it before the call is durable. */
+  /** Resolves when earlier renames into the directory are durable. */
   sync(): Promise<void> {
     this.#next ??= this.#after(this.#running);
     return this.#next;
@@ -67,7 +65,7 @@ interface DirectoryWriting {
  * | committed | commit             | -; abort does nothing         |
  * | aborted   | abort              | -; a second abort does nothing |
  *
- * A commit that fails leaves it open: the caller aborts.
+ * After a failed commit the caller must abort.
  */
 export class DirectoryBlobWriter implements BlobWriter {
   readonly #writing: DirectoryWriting;
@@ -110,7 +108,7 @@ export class DirectoryBlobWriter implements BlobWriter {
 
   async #commit(): Promise<void> {
     const { temporary, target, sync } = this.#writing;
-    // Data and length are all a new file needs: fdatasync writes both.
+    // fdatasync writes data and length, all that a new file needs.
     await this.#file.datasync();
     await rename(temporary, target);
     await sync.sync();
@@ -132,7 +130,6 @@ export class DirectoryBlobWriter implements BlobWriter {
   }
 }
 
-/** As `writing`, for reading. */
 export function reading<T>(work: Promise<T>): Promise<T> {
   return work.catch(cause => {
     throw unreadable(cause);

@@ -1,5 +1,3 @@
-/** Opens the blob store of a storage URL, and reads the variables that say where blobs are. */
-
 import { randomBytes, randomUUID } from 'node:crypto';
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -23,7 +21,7 @@ import {
 import type { StorageKind, StorageOpening } from './storage-kind.ts';
 
 const STORAGE = 'MATTING_STORAGE_URL';
-/** The storage that blobs move from, or will move to. */
+/** Blobs move from or to it. */
 const FALLBACK = 'MATTING_STORAGE_FALLBACK_URL';
 const RESULT_DOWNLOADS = ['stream', 'redirect'] as const;
 
@@ -50,7 +48,6 @@ export function readStorage(
   return { storageUrl, fallbackUrl, storageKinds, resultDownloads };
 }
 
-/** A result link answers with the file, or with a redirect to a URL that the storage signed. */
 function readResultDownloads(reader: EnvReader, isDirectory: boolean) {
   const variable = 'MATTING_RESULT_DOWNLOADS';
   const downloads = reader.oneOf(variable, RESULT_DOWNLOADS, {
@@ -88,12 +85,12 @@ function isFileUrl(text: string): boolean {
 }
 
 /*
- * Two stores as one, while blobs move from one to the other: what is written goes to the first,
- * what is read comes from wherever it lies, what is removed is removed from both. A mover copies
- * a blob before it removes it, so a reader that finds it in neither asks the first once more.
+ * - Joins two stores while blobs move between them. Writes go to the first, reads come from either,
+ * removals apply to both. A mover copies before it removes, so a reader that finds a blob in
+ * neither tries the first again.
  */
 
-/** Prefix of the name of an unfinished write of the second store, as this one lists it. */
+/** Prefix of unfinished writes of the second store. */
 const OF_SECOND = 'fallback:';
 const UNFINISHED = /^tmp\//;
 
@@ -124,7 +121,7 @@ export function joinBlobStores(first: BlobStore, second: BlobStore): BlobStore {
         yield UNFINISHED.test(name) ? OF_SECOND + name : name;
       }
     },
-    /** The second is read from only: it may be full, or read-only. */
+    /** The second is only read: it may be full or read-only. */
     async check() {
       await first.check();
       await second.stat('inputs/none');
@@ -133,7 +130,7 @@ export function joinBlobStores(first: BlobStore, second: BlobStore): BlobStore {
   };
 }
 
-/** The first's. A blob that has not moved yet is not there to be read: BlobNotFoundError. */
+/** Only for blobs of the first store: BlobNotFoundError otherwise. */
 function signReadWhereStored(
   first: BlobStore,
   signRead: NonNullable<BlobStore['signRead']>,
@@ -155,11 +152,11 @@ export class StorageConfigError extends Error {
 
 interface OpenStorageOptions extends StorageOpening {
   readonly storageKinds?: readonly StorageKind[];
-  /** The setting that errors name; absent: MATTING_STORAGE_URL. */
+  /** Named in errors. Default: MATTING_STORAGE_URL. */
   readonly setting?: string;
 }
 
-/** Undefined: a directory. */
+/** undefined: a directory. */
 export function storageKindOf(
   storageUrl: string,
   storageKinds: readonly StorageKind[] = [],
@@ -167,7 +164,7 @@ export function storageKindOf(
   return storageKinds.find(kind => kind.isFor(storageUrl));
 }
 
-/** The directory a storage URL names: a path, or a file URL. Throws StorageConfigError. */
+/** The directory of a path or a file URL. @throws StorageConfigError */
 export function storageDirectory(
   storageUrl: string,
   storageKinds: readonly StorageKind[] = [],
@@ -182,7 +179,7 @@ export function storageDirectory(
   }
 }
 
-/** Names the same storage so that it is the same from any working directory. */
+/** Makes a path absolute. */
 export function absoluteStorage(
   storageUrl: string,
   storageKinds: readonly StorageKind[] = [],
@@ -192,7 +189,7 @@ export function absoluteStorage(
   return isUrl ? storageUrl : path.resolve(storageUrl);
 }
 
-/** Rejects with StorageConfigError, also where the storage cannot be reached or written. */
+/** Rejects with StorageConfigError, also if the storage cannot be reached or written. */
 export async function openStorage(
   storageUrl: string,
   { setting = STORAGE, storageKinds, ...options }: OpenStorageOptions = {},
@@ -203,10 +200,7 @@ export async function openStorage(
     : await openKind(kind, storageUrl, setting, options);
 }
 
-/**
- * Opens a copy to read that was put aside, maybe on a disk where nobody can write. A missing
- * directory, as of a disk that is not mounted, is a StorageConfigError.
- */
+/** Opens a copy on a possibly read-only disk. A missing directory is a StorageConfigError. */
 export async function openStorageToRead(
   storageUrl: string,
   options: OpenStorageOptions = {},
@@ -236,7 +230,7 @@ export async function openStorages(
   return joinBlobStores(first, await open(fallbackUrl, { ...options, setting: FALLBACK }));
 }
 
-/** Lists the directories that opening it would make, if it is one. @throws StorageConfigError */
+/** The directories that a start would create. @throws StorageConfigError */
 export async function missingOfStorage(
   storageUrl: string,
   storageKinds: readonly StorageKind[],
@@ -245,9 +239,7 @@ export async function missingOfStorage(
   return await missingDirectories(storageDirectory(storageUrl));
 }
 
-/**
- * Finds what the storage can and cannot do. Rejects with StorageConfigError if the URL names none.
- */
+/** Rejects with StorageConfigError if the URL is invalid. */
 export async function checkStorage(
   storageUrl: string,
   storageKinds: readonly StorageKind[],
@@ -281,8 +273,11 @@ async function openKind(
     return await kind.open(storageUrl, options);
   } catch (error) {
     const cause = causeOf(error);
-    const said = kind.describeError(cause);
-    throw new StorageConfigError(`${setting}: the ${kind.noun} cannot be written: ${said}`, cause);
+    const description = kind.describeError(cause);
+    throw new StorageConfigError(
+      `${setting}: the ${kind.noun} cannot be written: ${description}`,
+      cause,
+    );
   }
 }
 
@@ -292,13 +287,10 @@ function causeOf(error: unknown): unknown {
   return cause.name === 'ContractError' ? causeOf(cause) : cause;
 }
 
-/** The instant is so far ahead that nothing is too young to be listed. */
+/** Nothing is too young for a listing by this clock. */
 const AHEAD_MS = 3_600_000;
 
-/**
- * Proves what the service asks of a directory, by doing it. Removes what it wrote. Never rejects
- * because of the directory: what is wrong is in the findings.
- */
+/** Tests all that the service does, and removes what it wrote. Problems become findings. */
 async function checkDirectory(root: string): Promise<readonly StorageFinding[]> {
   const findings: StorageFinding[] = [];
   const attempt = async (ability: string, run: () => Promise<void>) => {
@@ -307,7 +299,7 @@ async function checkDirectory(root: string): Promise<readonly StorageFinding[]> 
   };
   let store: BlobStore | undefined;
   await attempt('open', async () => {
-    // Trying it would make it, with this user's rights in place of the service's.
+    // An attempt would create it with this user's rights instead of the service's.
     const [missing] = await missingDirectories(root);
     requireThat(missing === undefined, `${missing} does not exist; a control plane makes it`);
     store = await openDirectoryBlobStore(root);

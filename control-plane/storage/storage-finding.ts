@@ -1,13 +1,10 @@
-/** The findings of a check of a storage. */
-
 export interface StorageFinding {
-  /** The words name what was tried. */
   readonly ability: string;
-  /** Undefined: it is as it should be. One line for the operator, without secrets. */
+  /** One line for the operator, without secrets. undefined: no problem. */
   readonly problem: string | undefined;
 }
 
-/** The storage's clock and this machine's: signatures and ages go by them. */
+/** Between the storage and this machine: signatures and ages depend on it. */
 const CLOCK_OFF_MS_MAX = 30_000;
 
 export class StorageProblem extends Error {}

@@ -1,29 +1,27 @@
-/** A kind of storage beside directories, and what such a store reports of its requests. */
-
 import type { Logger } from 'pino';
 import type { BlobStore } from './blob-store.ts';
 import type { StorageFinding } from './storage-finding.ts';
 
-/* A kind of storage beside directories, and what such a store says of its requests. */
+/* A kind of storage other than directories, such as a package adds for URLs of its own. */
 export interface StorageKind {
-  /** Messages call a storage so: bucket. */
+  /** For messages: bucket. */
   readonly noun: string;
-  /** Messages show this form of its URLs: s3://bucket/prefix. */
+  /** For messages: s3://bucket/prefix. */
   readonly form: string;
   isFor(storageUrl: string): boolean;
-  /** Finds what is wrong with a URL of this kind, without its value, behind "must be". */
+  /** The fault of a URL, without its value, to follow "must be". */
   problemOf(storageUrl: string): string | undefined;
   open(storageUrl: string, options: StorageOpening): Promise<BlobStore>;
-  /** Describes an error of the opening: one line for the operator, without secrets. */
+  /** Describes an error of `open` in one line for the operator, without secrets. */
   describeError(error: unknown): string;
   check(storageUrl: string): Promise<readonly StorageFinding[]>;
-  /** Rules that the storage follows by itself, to be printed: they take what a sweep left. */
+  /** Printable rules by which the storage removes what a sweep left. */
   lifecycle(storageUrl: string, lives: BlobLives): unknown;
 }
 
 export interface BlobLives {
   readonly resultTtlMs: number;
-  /** A job takes at most so long from its submission to its end. */
+  /** Longest life of a job, from its submission. */
   readonly jobMsMax: number;
 }
 
@@ -38,11 +36,11 @@ export interface StorageObserver {
 
 export interface StorageRequestEnd {
   readonly operation: StorageOperation;
-  /** All attempts and the waits between them; for a body that is read, until it begins. */
+  /** With all attempts and waits. For reads, until the body begins. */
   readonly tookMs: number;
   readonly attempts: number;
   readonly outcome: StorageOutcome;
-  /** Added to this machine's clock gives the store's, as its answers show. */
+  /** The store's clock minus this machine's. */
   readonly clockOffsetMs: number;
 }
 
@@ -60,7 +58,7 @@ export const STORAGE_OPERATIONS = [
 ] as const;
 export type StorageOperation = (typeof STORAGE_OPERATIONS)[number];
 
-/** A request ends in one of these, for metrics: few, whatever a store calls its errors. */
+/** Labels of metrics, whatever a store calls its errors. */
 export const STORAGE_OUTCOMES = [
   'ok',
   'not-found',

@@ -11,7 +11,7 @@ import {
 } from '@aws-sdk/client-s3';
 import type { Env } from '@matting/core/test/support/cli.ts';
 import { openStorage } from '@matting/object-storage/test/open-storage.ts';
-import { moveBlobs } from '@matting/operations/storage/storage-commands.ts';
+import { moveBlobs } from '@matting/operations/storage/move-blobs.ts';
 import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
 import { joinBlobStores } from '@matting/storage/open-storage.ts';
 import { get, list, put } from '@matting/storage/test/blob-store.contract.ts';

@@ -1,4 +1,4 @@
-/** Blobs in a bucket; and a store, or the way to it, that fails. */
+/** Blobs in a bucket, also if the store or the network fails. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
@@ -29,7 +29,6 @@ const MIB = 1024 * 1024;
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const NAME = 'results/0b8f6f1e-31d3-4b0a-9d0e-2f6f4a1f0c11-1';
-/** Short enough for tests, long enough for a busy machine. */
 const BOUNDS: Partial<BucketBounds> = {
   answerMsMax: 3000,
   readAnswerMsMax: 3000,
@@ -45,7 +44,7 @@ function isUnavailable(code: RegExp): (error: unknown) => boolean {
     assert.ok(error instanceof ContractError);
     assert.equal(error.code, 'SERVICE_UNAVAILABLE');
     assert.match(String(error.cause), code);
-    // The detail goes to callers, the cause to the log: neither has what was signed, nor a key.
+    // Callers see the detail, the log has the cause. Neither may contain a signature or a key.
     assert.doesNotMatch(error.message, /:\/\/|bucket/);
     assert.doesNotMatch(JSON.stringify(error.cause), /testaccess|testsecret|Signature=/);
     return true;
@@ -65,7 +64,7 @@ onObjectStores(test, 'blobs in a bucket', (test, server) => {
 });
 
 onObjectStores(test, 'a bucket that fails', (test, server) => {
-  // Tests that wait for silence run with make test-storage.
+  // Tests that wait for silence run in make test-storage.
   const isQuick = !process.env.MATTING_TEST_OBJECT_STORES;
   let proxy: FaultProxy;
   let store: BlobStore;
@@ -264,7 +263,7 @@ onObjectStores(test, 'a bucket that fails', (test, server) => {
   });
 });
 
-/** What a store does not do, by the requests that it then refuses. */
+/** Missing abilities of a store, and the requests that it refuses. */
 const LACKING = [
   ['conditional writes', { method: 'PUT', header: 'if-none-match' }, 501, 'NotImplemented'],
   ['conditional writes, and says so otherwise', { header: 'if-none-match' }, 400, 'InvalidRequest'],
@@ -328,7 +327,7 @@ onObjectStores(test, 'the list of a bucket', (test, server, kind) => {
     t.deepEqual(await list(other, -HOUR_MS), []);
   });
 
-  // MinIO lists uploads by the whole key alone, and ends them by itself after a day.
+  // MinIO lists uploads by their whole key only, and ends them itself after a day.
   test.skipIf(kind === 'minio')('is listed and ended as an unfinished write', async t => {
     const store = await openStorage(server.url({ prefix: 'uploads' }));
     const Bucket = server.bucket;
@@ -342,7 +341,7 @@ onObjectStores(test, 'the list of a bucket', (test, server, kind) => {
     t.regex(names[1]!, /^tmp\/results\/two-1\/./);
     t.is(names.length, 2);
     for (const name of names) await store.remove(name);
-    // Another replica was faster.
+    // As if another replica had removed them first.
     for (const name of names) await store.remove(name);
     t.deepEqual(await list(store, -HOUR_MS), []);
     const left = await server.client.send(new ListMultipartUploadsCommand({ Bucket }));
@@ -384,13 +383,13 @@ onObjectStores(test, 'a link to a blob', (test, server) => {
   });
 });
 
-/** Above 8 MiB an object is sent in parts. */
+/** Objects over 8 MiB are sent in parts. */
 const IN_PARTS_BYTES = 9 * 1024 * 1024;
 const ALGORITHM = 'x-amz-server-side-encryption';
 const KEY_ID = 'x-amz-server-side-encryption-aws-kms-key-id';
 
 onObjectStores(test, 'encryption', (test, server, kind) => {
-  // MinIO wants a KMS for it.
+  // MinIO needs a KMS for it.
   const encrypted = test.skipIf(kind === 'minio');
   let proxy: FaultProxy;
   let prefix: string;
@@ -408,10 +407,9 @@ onObjectStores(test, 'encryption', (test, server, kind) => {
     openStorage(server.url({ endpoint: proxy.endpoint, prefix, parameters }));
 
   /**
-   * Lists this header of requests that begin an object: a PUT without a part's number, or the POST
-   * that begins its parts.
+   * Values of this header in requests that begin an object: a plain PUT, or the POST before parts.
    */
-  const asked = (header: string) =>
+  const headerValues = (header: string) =>
     proxy.seen
       .filter(({ url }) => url.includes(`/${prefix}/results/`))
       .filter(({ method, url }) =>
@@ -429,15 +427,15 @@ onObjectStores(test, 'encryption', (test, server, kind) => {
       const store = await open(parameters);
       const content = randomBytes(bytes);
       await put(store, NAME, content);
-      t.deepEqual(asked(ALGORITHM), [parameters.sse]);
-      t.deepEqual(asked(KEY_ID), [parameters === KMS ? 'alias/matting' : undefined]);
+      t.deepEqual(headerValues(ALGORITHM), [parameters.sse]);
+      t.deepEqual(headerValues(KEY_ID), [parameters === KMS ? 'alias/matting' : undefined]);
       t.true((await get(store, NAME)).equals(content));
     });
   }
 
   test('is not asked for where the bucket’s own default holds', async t => {
     await put(await open({}), NAME, 'bytes');
-    t.deepEqual(asked(ALGORITHM), [undefined]);
+    t.deepEqual(headerValues(ALGORITHM), [undefined]);
   });
 });
 
@@ -454,14 +452,14 @@ onObjectStores(test, 'a machine whose clock is wrong', (test, server) => {
       const link = await store.signRead!('inputs/one', { forMs: MINUTE_MS });
       const answer = await fetch(link);
       t.is(answer.status, 200);
-      // A minute of the store's clock, not of this machine's.
+      // The signature follows the store's clock, not this machine's.
       const storeMs = Date.parse(answer.headers.get('date') ?? '');
       t.true(Math.abs(signedMs(link) - storeMs) < HOUR_MS);
     });
   }
 });
 
-/** Reads the time at which a URL was signed: 20261125T010203Z. */
+/** The signing time in a URL, such as 20261125T010203Z. */
 function signedMs(url: string): number {
   const time = new URL(url).searchParams.get('X-Amz-Date') ?? '';
   return Date.parse(time.replace(/^(....)(..)(..T..)(..)/, '$1-$2-$3:$4:'));

@@ -1,13 +1,13 @@
 /**
  * Blobs as objects of a bucket, which all replicas share:
  *
- *     <prefix>inputs/<id>       blobs, as they are named
+ *     <prefix>inputs/<id>       blobs, by their names
  *     <prefix>backgrounds/<id>
  *     <prefix>results/<id>
- *     <prefix>tmp/check-<id>    written and removed, to prove that it can be
+ *     <prefix>tmp/check-<id>    written and removed, to test the bucket
  *
- * An object appears whole, and replaces none. Beside it is the SHA-256 of its bytes, which whoever
- * reads all of them compares. It knows nothing of jobs.
+ * An object appears whole and is never replaced. Its metadata has the SHA-256 of its bytes, which
+ * readers of the whole object compare.
  */
 
 import { createHash, type Hash, randomUUID } from 'node:crypto';
@@ -45,9 +45,8 @@ import type { BucketOptions } from './bucket-url.ts';
 
 interface BucketBlobStoreOptions extends StorageOpening {
   readonly bucket: BucketOptions;
-  /** Instead of the system's directory for temporary files, in tests. */
+  /** Replaces the system's directory for temporary files, in tests. */
   readonly spoolDir?: string;
-  /** Instead of BUCKET_BOUNDS, in tests. */
   readonly bounds?: Partial<BucketBounds>;
 }
 
@@ -114,10 +113,7 @@ function bucketBlobStore(
   };
 }
 
-/**
- * Proves that the bucket can be written. Rejects with SERVICE_UNAVAILABLE, the store's error or the
- * SDK's as its cause, where it cannot.
- */
+/** Rejects with SERVICE_UNAVAILABLE if the bucket cannot be written. */
 export async function openBucketBlobStore(options: BucketBlobStoreOptions): Promise<BlobStore> {
   const { bucket, spoolDir = tmpdir(), log, observer } = options;
   const bounds = { ...BUCKET_BOUNDS, ...options.bounds };
@@ -132,7 +128,7 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
         observer?.storageRequestEnded(end);
       },
     });
-    // As a full disk: it can still be read.
+    // A full storage can still be read.
     await proof.requireAll(client).catch(error => {
       if (!isStorageFull(error)) throw error;
     });
@@ -143,11 +139,11 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
 }
 
 const PARTS_AT_ONCE_MAX = 4;
-/** The end of a failed upload may take this time: it is not worth more to its caller. */
+/** Bounds the cleanup of a failed upload, since its caller waits. */
 const ABORT_MS_MAX = 5000;
 
 interface Sending {
-  /** The sum is of all bytes, hexadecimal. */
+  /** Hexadecimal, of all bytes. */
   readonly sha256: string;
   readonly signal: AbortSignal;
 }
@@ -156,17 +152,15 @@ interface BucketWriting {
   readonly client: BucketClient;
   readonly name: string;
   readonly spool: SpoolFile;
-  /**
-   * The semaphore counts bytes: what is sent is in memory as often as it may have to be sent again.
-   */
+  /** Counts bytes: they stay in memory until they need not be sent again. */
   readonly sending: Semaphore;
   readonly commitMsMax: number;
 }
 
 /**
- * A blob of a bucket while it is written. Its bytes are spooled, and sent by the commit: what is
- * never committed (a request that joins another, a picture that is refused, an attempt that fails)
- * costs the store nothing, and what is sent can be sent again.
+ * Spools a blob to a file and sends it at the commit. So a write that is never committed (a
+ * duplicate request, a refused picture, a failed attempt) costs the store nothing, and a send can
+ * be repeated.
  *
  * | state     | entered by   | left by                        |
  * |-----------|--------------|--------------------------------|
@@ -174,8 +168,8 @@ interface BucketWriting {
  * | committed | commit       | -; abort does nothing          |
  * | aborted   | abort        | -; a second abort does nothing |
  *
- * A commit that fails leaves it open: the caller aborts. The blob may be there all the same, where
- * the store's answer was lost; no row names it then, and the sweeper finds it.
+ * After a failed commit the caller must abort. If the store's answer was lost, the blob may exist;
+ * no row names it, and the sweeper removes it.
  */
 class BucketBlobWriter implements BlobWriter {
   readonly #writing: BucketWriting;
@@ -243,7 +237,7 @@ class BucketBlobWriter implements BlobWriter {
     }
   }
 
-  /** Parts that are left cost room: if this fails too, the sweeper ends the upload. */
+  /** Leftover parts cost money. If this fails too, the sweeper ends the upload. */
   async #endUpload(uploadId: string): Promise<void> {
     const { client, name } = this.#writing;
     const signal = AbortSignal.timeout(ABORT_MS_MAX);
@@ -267,9 +261,9 @@ class BucketBlobWriter implements BlobWriter {
         }
       }
     };
-    const hands = Math.min(PARTS_AT_ONCE_MAX, parts.length);
-    // The loop waits for all, though one fails: no part may arrive behind the upload's end.
-    const ends = await Promise.allSettled(Array.from({ length: hands }, sendSome));
+    const workers = Math.min(PARTS_AT_ONCE_MAX, parts.length);
+    // Waits for all even if one fails: no part may arrive after the upload was ended.
+    const ends = await Promise.allSettled(Array.from({ length: workers }, sendSome));
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
     return completed;
   }
@@ -291,13 +285,13 @@ class BucketBlobWriter implements BlobWriter {
   }
 
   /**
-   * An attempt whose answer was lost has written it, and the next one met it: the same bytes under
-   * this name are ours. A store that refuses before it has read the body may end the connection
-   * before its answer has come, so what looks like the network is looked at too.
+   * An earlier attempt may have written the object and lost its answer, so equal bytes are ours. A
+   * store may also refuse early and close the connection before its answer arrives, so network
+   * errors are checked, too.
    */
   async #requireOurs(error: unknown, sha256: string): Promise<void> {
     const { client, name, spool } = this.#writing;
-    // An upload that is unknown to the store was completed, or never will be.
+    // An upload that the store does not know was completed or never will be.
     if (!isAlreadyThere(error) && !isMissing(error) && !isUnanswered(error)) throw error;
     const there = await client.head(name).catch(() => {
       throw error;
@@ -311,22 +305,18 @@ const FILE_MODE = 0o600;
 interface SpooledPart {
   readonly offset: number;
   readonly length: number;
-  /** Hexadecimal. */
   readonly sha256: string;
 }
 
 /**
- * A blob's bytes before they are sent: a file that has no name, so that neither this process's end
- * nor its machine's leaves one behind. However many are open, their bytes are in no memory but the
- * system's, which gives it back where it is needed.
- *
- * Hashes what is appended, as it comes: a file that changed it is found out by the store.
+ * Buffers a blob in an unlinked file, which no crash can leave behind. The bytes are only in the
+ * system's page cache. It hashes the appended bytes, so the store detects a change of the file.
  */
 export class SpoolFile {
   readonly #file: FileHandle;
   readonly #partBytes: number;
   readonly #whole: Hash = createHash('sha256');
-  /** The hash is of the part that is being written; the first part's is the whole's. */
+  /** Of the current part. */
   #part: Hash = createHash('sha256');
   readonly #ended: string[] = [];
   #bytes = 0;
@@ -336,7 +326,7 @@ export class SpoolFile {
     this.#partBytes = partBytes;
   }
 
-  /** @param partBytes what `parts` divides it into */
+  /** @param partBytes size of the parts that `parts` lists */
   static async open(directory: string, partBytes: number): Promise<SpoolFile> {
     const name = path.join(directory, `matting-spool-${randomUUID()}`);
     const file = await open(name, 'wx+', FILE_MODE);
@@ -377,12 +367,12 @@ export class SpoolFile {
     this.#part = createHash('sha256');
   }
 
-  /** Returns the sum of all that was appended, hexadecimal. */
+  /** Hexadecimal, of all appended bytes. */
   sha256(): string {
     return this.#whole.copy().digest('hex');
   }
 
-  /** Lists what was appended in parts, the last one shorter; an empty file has none. */
+  /** The last part may be shorter. Empty for an empty file. */
   parts(): readonly SpooledPart[] {
     const hashes = [...this.#ended];
     const isWhole = this.#bytes % this.#partBytes === 0;

@@ -1,7 +1,4 @@
-/**
- * Proves what the service asks of a bucket, by doing it: rights, clock, checksums, ranges, uploads
- * in parts, conditional writes, signed URLs. Removes what it wrote, whatever failed.
- */
+/** Tests a bucket by doing all that the service does with it, and removes what it wrote. */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { buffer } from 'node:stream/consumers';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
@@ -17,18 +14,17 @@ import { describeBucketError, isAlreadyThere, isMissing } from './bucket-error.t
 import { signedReadsOf } from './bucket-signing.ts';
 import type { BucketOptions } from './bucket-url.ts';
 
-/** A read, or a request by a signed URL. */
 const STEP_MS_MAX = 30_000;
 const SIGNED_MS = 60_000;
 
 interface Step {
   readonly ability: string;
-  /** The step needs this right of S3, if it is one. */
+  /** S3's name of the right that the step needs. */
   readonly right?: string;
   run(): Promise<void>;
 }
 
-/** Never rejects because of the bucket: what is wrong is in the findings. */
+/** Problems of the bucket are findings, never rejections. */
 export async function checkBucket(options: BucketOptions): Promise<readonly StorageFinding[]> {
   const ignore = () => undefined;
   const silent = { debug: ignore, info: ignore, warn: ignore, error: ignore, trace: ignore };
@@ -36,7 +32,7 @@ export async function checkBucket(options: BucketOptions): Promise<readonly Stor
   let check: BucketCheck;
   try {
     const { sdk, clients } = await createBucketClients(options, BUCKET_BOUNDS, silent);
-    // Each request has one attempt: the operator wants to know, and soon.
+    // Single attempts: the operator waits for the answer.
     const once = { writes: clients.probes, reads: clients.probes, probes: clients.probes };
     const client = new BucketClient({ sdk, clients: once }, options, BUCKET_BOUNDS, {
       storageRequestEnded: ignore,
@@ -72,7 +68,7 @@ function hashed(bytes: Uint8Array): HashedBytes {
   return { bytes, sha256: createHash('sha256').update(bytes).digest('hex') };
 }
 
-/** Finds whether it is refused as it should be. Rejects if it fails in another way. */
+/** True: refused as expected. Rejects on any other failure. */
 async function fails(
   request: Promise<unknown>,
   isExpected: (error: { $metadata?: { httpStatusCode?: number } }) => boolean,
@@ -90,10 +86,10 @@ class BucketCheck {
   readonly #client: BucketClient;
   readonly #signRead: NonNullable<BlobStore['signRead']>;
   readonly #small = hashed(randomBytes(1000));
-  /** The first part has the size of those of large blobs. */
+  /** As large as the first part of a large blob. */
   readonly #parts = [hashed(Buffer.alloc(PART_BYTES, 'part')), hashed(randomBytes(1000))];
   readonly #id = `check-${randomUUID()}`;
-  /** The check writes in each of the folders, as policies may give rights to some of them. */
+  /** One key in each folder, since policies may allow only some. */
   readonly #key = `results/${this.#id}`;
   readonly #input = `inputs/${this.#id}`;
   readonly #large = `backgrounds/${this.#id}`;
@@ -129,7 +125,7 @@ class BucketCheck {
     ];
   }
 
-  /** @returns the keys of what may be left */
+  /** @returns keys that may be left over */
   async clean(): Promise<string[]> {
     const left: string[] = [];
     const remove = async (key: string, removing: Promise<void>) => {
@@ -159,7 +155,7 @@ class BucketCheck {
     for (const key of [this.#key, this.#input]) await this.#client.put(key, this.#small);
   }
 
-  /** The bytes are signed as they are: only the checksum is another's. */
+  /** Signs the real bytes with another checksum. */
   async #wrongChecksum(): Promise<void> {
     const { sdk, clients } = this.#client;
     const other = createHash('sha256').update('other bytes').digest('base64');

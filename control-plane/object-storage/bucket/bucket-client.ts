@@ -1,7 +1,7 @@
 /**
- * Requests to a bucket. The AWS SDK signs them, finds the credentials and corrects this machine's
- * clock by the store's. Checksums are ours: the SHA-256 of every body goes before it, so that the
- * store refuses any other bytes, and no body is hashed twice.
+ * Requests to a bucket. The AWS SDK signs them, finds credentials and corrects the clock by the
+ * store's. We compute the SHA-256 of each body once and send it along, so the store refuses other
+ * bytes.
  */
 
 import { addAbortListener } from 'node:events';
@@ -35,22 +35,22 @@ export interface BucketObject {
 
 interface BucketObjectHead {
   readonly bytes: number;
-  /** The sum is of the whole object, hexadecimal, as its writer noted it. */
+  /** Hexadecimal, of the whole object, from the writer. */
   readonly notedSha256: string | undefined;
-  /** The sum as the store computed it; absent for uploads in parts. */
+  /** From the store. Absent for uploads in parts. */
   readonly storeSha256: string | undefined;
 }
 
 export interface BucketListing {
   readonly items: readonly BucketItem[];
   readonly nowMs: number;
-  /** Gives the next page; undefined: this was the last. */
+  /** Token of the next page. undefined: this was the last. */
   readonly next: string | undefined;
 }
 
 export interface BucketItem {
   readonly key: string;
-  /** The object was written then, or the multipart upload begun. */
+  /** Time of the object's write, or of the start of a multipart upload. */
   readonly atMs: number;
   readonly uploadId?: string;
 }
@@ -60,7 +60,7 @@ interface BucketPart extends HashedBytes {
   readonly number: number;
 }
 
-/** An object has this beside it under this name: the SHA-256 of all its bytes. */
+/** The object's metadata field with the SHA-256 of all its bytes. */
 export const SHA256_METADATA = 'sha256';
 
 type Sdk = typeof import('@aws-sdk/client-s3');
@@ -88,7 +88,7 @@ export class BucketClient {
     this.#observer = observer;
   }
 
-  /** Added to this machine's clock gives the store's, ms, as its answers show. */
+  /** The store's clock minus this machine's, in ms. */
   get clockOffsetMs(): number {
     return this.clients.writes.config.systemClockOffset;
   }
@@ -105,7 +105,7 @@ export class BucketClient {
     };
   }
 
-  /** Writes only if there is none: PreconditionFailed otherwise. */
+  /** Rejects with PreconditionFailed if the object exists. */
   async put(
     key: string,
     { bytes, sha256 }: HashedBytes,
@@ -175,10 +175,7 @@ export class BucketClient {
     await this.#send('multipart-abort', this.clients.writes, command, signal);
   }
 
-  /**
-   * @param range as the header has it
-   * @param etag only this object: PreconditionFailed where it is another one
-   */
+  /** @param etag rejects with PreconditionFailed if the object is another */
   async get(
     key: string,
     { range, etag, signal }: { range?: string | undefined; etag?: string; signal: AbortSignal },
@@ -198,7 +195,7 @@ export class BucketClient {
     const found = await this.#send('head', this.clients.reads, command);
     const { ContentLength, Metadata, ChecksumSHA256, ChecksumType } = found;
     if (ContentLength === undefined) throw new Error('the store answered without a length');
-    // If the object has parts, it is the hash of their hashes, with their number behind.
+    // For an object with parts this is the hash of their hashes, followed by their number.
     const isWhole = ChecksumType !== 'COMPOSITE' && ChecksumSHA256?.includes('-') === false;
     return {
       bytes: ContentLength,
@@ -212,7 +209,7 @@ export class BucketClient {
     await this.#send('delete', client, command, signal);
   }
 
-  /** Lists a page of objects whose keys begin so. @param after only keys behind this one */
+  /** Lists a page of objects with this prefix. @param after only later keys */
   async list(
     prefix: string,
     {
@@ -272,7 +269,7 @@ export class BucketClient {
     command: Command<I, O>,
     signal?: AbortSignal,
   ): Promise<O> {
-    // Not AbortSignal.timeout: the client heeds it as long as the body of an answer is read.
+    // AbortSignal.timeout would also end the reading of the answer's body.
     const giveUp = new AbortController();
     const abort = () => giveUp.abort(signal?.reason);
     using _late = setTimeout(abort, this.#bounds.requestMsMax);
@@ -298,7 +295,7 @@ export class BucketClient {
     }
   }
 
-  /** Each client learns the store's clock from its own answers; links are signed by it too. */
+  /** Each client learns the clock from its own answers only, and links are signed by it. */
   #shareClock(from: S3Client): void {
     const { systemClockOffset } = from.config;
     for (const client of Object.values(this.clients)) {
@@ -323,7 +320,7 @@ interface Stacked {
   readonly middlewareStack: { add(middleware: never, options: never): void };
 }
 
-/** Signs the body's hash as it is known, rather than hash it for each attempt. */
+/** Sets the known hash, so that the SDK does not hash the body for each attempt. */
 function withPayloadHash<C extends Stacked>(command: C, sha256: string): C {
   const middleware =
     (next: (args: { request: { headers: Record<string, string> } }) => Promise<Answered>) =>
@@ -335,7 +332,7 @@ function withPayloadHash<C extends Stacked>(command: C, sha256: string): C {
   return command;
 }
 
-/** @returns what the answer's Date header says, UTC milliseconds; once there is an answer */
+/** @returns the answer's Date header in UTC milliseconds, once there is an answer */
 function withDate(command: Stacked): () => number {
   let date: string | undefined;
   const middleware = (next: (args: unknown) => Promise<Answered>) => async (args: unknown) => {

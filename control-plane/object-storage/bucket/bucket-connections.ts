@@ -1,5 +1,3 @@
-/** The clients of a bucket: their connections, time-outs, attempts and bounds. */
-
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import type { S3Client, S3ClientConfig } from '@aws-sdk/client-s3';
@@ -8,39 +6,37 @@ import type { BucketOptions } from './bucket-url.ts';
 
 export interface BucketBounds {
   /**
-   * Connections open at once for what is read: readers of results (1,024), of inputs for nodes, and
-   * room. Readers may be as slow as callers are, so what writes and asks has its own.
+   * For readers of results (1,024), inputs for nodes, and a reserve. Readers may be as slow as
+   * callers, so other requests have their own connections.
    */
   readonly readConnectionsMax: number;
   readonly connectionsMax: number;
   readonly connectMsMax: number;
-  /** The time runs from the beginning of an attempt, its body sent, to the head of its answer. */
+  /** From the start of an attempt, including its body, to the answer's head. */
   readonly answerMsMax: number;
-  /** For answers while nothing is sent and a caller waits. */
+  /** The same for reads, since a caller waits. */
   readonly readAnswerMsMax: number;
-  /** No byte of a blob while its reader waits for one: the connection is given up. */
+  /** Longest wait of a reader for a byte. The connection is then closed. */
   readonly silenceMsMax: number;
-  /** One reading continues so often with another connection. */
+  /** Further connections for one read. */
   readonly resumesMax: number;
-  /**
-   * A write must not be lost: its attempts wait some 6 s, 11 s at most, for a store that restarts.
-   */
+  /** Their waits total 6 s, at most 11 s: long enough for a store's restart. */
   readonly writeAttemptsMax: number;
   readonly readAttemptsMax: number;
   readonly requestMsMax: number;
-  /** A commit, its turn among all that is sent included. */
+  /** A commit, including the wait for its turn. */
   readonly commitMsMax: number;
-  /** Bytes that are being sent, in memory: four parts at once, or the results of 80 photos. */
+  /** Bytes in memory that are being sent: four parts, or the results of 80 photos. */
   readonly sendingBytesMax: number;
-  /** Keys, or unfinished uploads, of a page of a listing; S3 gives no more. */
+  /** Keys or uploads on a page of a listing. S3 allows no more. */
   readonly pageMax: number;
-  /** A proof that the bucket can be written holds so long; each is paid for. */
+  /** Validity of a test write. Each costs money. */
   readonly proofMs: number;
-  /** A proof: shorter than probes of readiness wait (2 s). */
+  /** Below the timeout of readiness probes (2 s). */
   readonly probeMsMax: number;
 }
 
-/** A larger blob is sent in parts of this size, each with its own attempts. */
+/** A larger blob is sent in parts of this size. */
 export const PART_BYTES = 8 * 1024 * 1024;
 
 export const BUCKET_BOUNDS: BucketBounds = {
@@ -62,10 +58,10 @@ export const BUCKET_BOUNDS: BucketBounds = {
 };
 
 const FREE_CONNECTIONS_MAX = 64;
-/** The proof of a writable store has few attempts: the first may only learn the store's clock. */
+/** The first may fail only because it must learn the store's clock. */
 const PROBE_ATTEMPTS_MAX = 2;
 
-/** The region's name where an endpoint has none: what most servers take. */
+/** Most servers with an endpoint of their own accept it. */
 const REGION_DEFAULT = 'us-east-1';
 
 type Sdk = typeof import('@aws-sdk/client-s3');
@@ -84,7 +80,7 @@ export interface BucketConnections {
 
 type SdkLog = NonNullable<S3ClientConfig['logger']>;
 
-/** Opens nothing; loads the SDK: 0.1 s and 35 MB, where the storage is a bucket and only there. */
+/** Loads the SDK (0.1 s, 35 MB). Opens no connection. */
 export async function createBucketClients(
   options: BucketOptions,
   bounds: BucketBounds,
@@ -98,21 +94,21 @@ export async function createBucketClients(
     ...(options.endpoint === undefined ? {} : { endpoint: options.endpoint.href }),
     ...(await regionOf(sdk, options)),
     forcePathStyle: options.pathStyle,
-    // Ours are given with each body, in place of those that the SDK would compute beside them.
+    // We give them with each body.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
-    // True would take a new connection for every body of 2 MiB and more.
+    // True would open a new connection for each body of 2 MiB or more.
     expectContinueHeader: false,
     logger,
   };
-  const asked = createHandler(NodeHttpHandler, bounds.connectionsMax, {
+  const writeHandler = createHandler(NodeHttpHandler, bounds.connectionsMax, {
     connectionTimeout: bounds.connectMsMax,
     requestTimeout: bounds.answerMsMax,
     socketTimeout: bounds.answerMsMax,
     logger,
   });
-  // Silence in a body is its reader's to judge: a reader that is slow is no store that is.
-  const read = createHandler(NodeHttpHandler, bounds.readConnectionsMax, {
+  // Readers bound silence within a body themselves: a slow reader is not a slow store.
+  const readHandler = createHandler(NodeHttpHandler, bounds.readConnectionsMax, {
     connectionTimeout: bounds.connectMsMax,
     requestTimeout: bounds.readAnswerMsMax,
     logger,
@@ -127,14 +123,14 @@ export async function createBucketClients(
   return {
     sdk,
     clients: {
-      writes: clientOf(asked, bounds.writeAttemptsMax),
-      reads: clientOf(read, bounds.readAttemptsMax),
-      probes: clientOf(asked, PROBE_ATTEMPTS_MAX),
+      writes: clientOf(writeHandler, bounds.writeAttemptsMax),
+      reads: clientOf(readHandler, bounds.readAttemptsMax),
+      probes: clientOf(writeHandler, PROBE_ATTEMPTS_MAX),
     },
   };
 }
 
-/** The URL's, or what the environment and the SDK's files have; an endpoint needs none of them. */
+/** From the URL, the environment or the SDK's files. Optional with an endpoint. */
 async function regionOf(sdk: Sdk, { region, endpoint }: BucketOptions): Promise<S3ClientConfig> {
   if (region !== undefined) return { region };
   const found = new sdk.S3Client().config.region();
@@ -156,15 +152,15 @@ function createHandler(
   });
 }
 
-/** The wait before the n-th attempt again is up to this x 2^n, at random. */
+/** The wait before retry n is random, up to this x 2^n. */
 const BASE_MS = 100;
-/** The base is this if the store wants fewer requests (SlowDown, 429). */
+/** If the store asks for fewer requests (SlowDown, 429). */
 const SLOW_DOWN_BASE_MS = 500;
 const WAIT_MS_MAX = 5000;
 
 /**
- * The SDK does not repeat these: bytes damaged on the way, which the store has refused, since we
- * send what we hashed; an attempt of ours that is still under way there.
+ * Retried in addition to the SDK's: bytes damaged on the way, and an attempt of ours that the store
+ * still processes.
  */
 const REPEATED = new Set([
   'BadDigest',
@@ -185,16 +181,16 @@ function attempt(retries: number, waitMs: number): Token {
 }
 
 /**
- * When a request to a bucket is made again. The SDK's standard strategy has a budget for all
- * requests of a process, 35 retries: fifty results that are stored while a store restarts would
- * spend it, and most would be lost. Here each request has its own attempts; what may be under way
- * at once is bounded before (bucket-blob-store.ts), so a store in need is not flooded.
+ * The SDK's standard strategy has 35 retries for the whole process: fifty results written during a
+ * store's restart would use them up, and most would be lost. Here each request has its own
+ * attempts. The requests in flight are bounded elsewhere (bucket-blob-store.ts), so they do not
+ * flood the store.
  */
 export class BucketRetries implements Strategy {
   readonly #attemptsMax: number;
   readonly #random: () => number;
 
-  /** @param attemptsMax at a request, the first included */
+  /** @param attemptsMax includes the first */
   constructor(attemptsMax: number, random = Math.random) {
     this.#attemptsMax = attemptsMax;
     this.#random = random;
@@ -204,7 +200,7 @@ export class BucketRetries implements Strategy {
     return attempt(0, 0);
   }
 
-  /** Rejects where there is no further attempt; the SDK then throws what the last one met. */
+  /** Rejects after the last attempt. The SDK then throws that attempt's error. */
   async refreshRetryTokenForRetry(token: Token, failure: Failure): Promise<Token> {
     const retries = token.getRetryCount();
     if (!isRepeated(failure) || retries + 1 >= this.#attemptsMax) {
@@ -218,7 +214,7 @@ export class BucketRetries implements Strategy {
   }
 
   recordSuccess(): void {
-    // No budget needs to be filled up again.
+    // There is no budget to refill.
   }
 }
 

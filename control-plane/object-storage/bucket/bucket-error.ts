@@ -1,27 +1,24 @@
 import type { StorageOutcome } from '@matting/storage/storage-kind.ts';
 
-/** A store's text about a failure is cut to this length. */
+/** The store's message is cut to this length. */
 const MESSAGE_LENGTH_MAX = 300;
 
 const UNNAMED = new Set(['Unknown', 'UnknownError', 'Error']);
 
-/**
- * A request that failed after all its attempts. It has what the log may show: the SDK's own errors
- * bring what was signed, and the access key.
- */
+/** Keeps only what the log may show: the SDK's errors contain signatures and the access key. */
 export class BucketError extends Error {
-  /** The code is the store's (SlowDown), or the system's (ECONNRESET). */
+  /** From the store (SlowDown) or the system (ECONNRESET). */
   readonly code: string;
-  /** The status is the answer's; undefined: there was none. */
+  /** undefined: no answer. */
   readonly status: number | undefined;
-  /** The id is the store's own, for its operator. */
+  /** For the store's operator. */
   readonly requestId: string | undefined;
   readonly attempts: number;
 
   constructor(operation: string, error: unknown) {
     const { code, name, message, $metadata = {} } = error as SdkError;
     const { httpStatusCode: status, requestId, attempts = 1 } = $metadata;
-    // An answer to HEAD has no body, so no name; the code of a DOMException is a number.
+    // An answer to HEAD has no body and so no name; a DOMException's code is a number.
     const named = typeof code === 'string' ? code : name;
     const known = named === undefined || UNNAMED.has(named) ? `HTTP ${status}` : named;
     super(`${operation}: ${known}: ${String(message).slice(0, MESSAGE_LENGTH_MAX)}`);
@@ -44,7 +41,7 @@ interface SdkError {
   };
 }
 
-/** No such object, no such upload; not: no such bucket. */
+/** No such object or upload. A missing bucket does not count. */
 export function isMissing(error: unknown): boolean {
   return error instanceof BucketError && error.status === 404 && error.code !== 'NoSuchBucket';
 }
@@ -53,12 +50,12 @@ export function isAlreadyThere(error: unknown): boolean {
   return error instanceof BucketError && error.status === 412;
 }
 
-/** Nobody knows whether the store did it. */
+/** The outcome is unknown. */
 export function isUnanswered(error: unknown): boolean {
   return error instanceof BucketError && error.status === undefined;
 }
 
-export function isBehindTheEnd(error: unknown): boolean {
+export function isPastTheEnd(error: unknown): boolean {
   return error instanceof BucketError && error.status === 416;
 }
 
@@ -75,10 +72,10 @@ export function outcomeOf({ code, status }: BucketError): StorageOutcome {
   return status === undefined || status >= 500 ? 'unavailable' : 'other';
 }
 
-const ELSEWHERE = 'the bucket is in another region: name it by the parameter region';
+const WRONG_REGION = 'the bucket is in another region: name it by the parameter region';
 const LATE_WORDS = 'the store did not answer in time';
 
-const WORDS: Readonly<Record<string, string>> = {
+const EXPLANATIONS: Readonly<Record<string, string>> = {
   NoSuchBucket: 'there is no such bucket',
   AccessDenied: 'its user may not write there',
   InvalidAccessKeyId: 'the store does not know the access key',
@@ -86,9 +83,9 @@ const WORDS: Readonly<Record<string, string>> = {
   ExpiredToken: 'the credentials have expired',
   InvalidToken: 'the session token is not valid',
   RequestTimeTooSkewed: "this machine's clock differs from the store's",
-  PermanentRedirect: ELSEWHERE,
-  AuthorizationHeaderMalformed: ELSEWHERE,
-  IllegalLocationConstraintException: ELSEWHERE,
+  PermanentRedirect: WRONG_REGION,
+  AuthorizationHeaderMalformed: WRONG_REGION,
+  IllegalLocationConstraintException: WRONG_REGION,
   CredentialsProviderError: 'no credentials were found in the environment, files or roles',
   NotImplemented:
     'the store lacks conditional writes (If-None-Match), SHA-256 checksums or writes in parts: ' +
@@ -101,11 +98,11 @@ const WORDS: Readonly<Record<string, string>> = {
   ETIMEDOUT: LATE_WORDS,
 };
 
-/** Writes one line for the operator; never a secret, a URL or a key. */
+/** One line for the operator, without secrets, URLs and keys. */
 export function describeBucketError(error: unknown): string {
   const { code = 'unknown error', status, message } = error as Partial<BucketError>;
   if (!(error instanceof BucketError)) return String(message);
-  const words = WORDS[code];
+  const explanation = EXPLANATIONS[code];
   const answered = status === undefined ? code : `${code}, ${status}`;
-  return words === undefined ? answered : `${words} (${answered})`;
+  return explanation === undefined ? answered : `${explanation} (${answered})`;
 }

@@ -1,4 +1,4 @@
-/** Parts of a bucket: its URL, its retries, a write's file. */
+/** A bucket's URL, its retries, and the spool file of a write. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -28,8 +28,8 @@ test('a blob that is read in more pieces than its bytes are worth is unreadable'
   t.teardown(() => server.close());
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
-  const asked = get(`http://127.0.0.1:${port}`).on('error', () => undefined);
-  const [body] = (await once(asked, 'response')) as [IncomingMessage];
+  const requested = get(`http://127.0.0.1:${port}`).on('error', () => undefined);
+  const [body] = (await once(requested, 'response')) as [IncomingMessage];
   const client = { get: async () => ({ body }) } as unknown as BucketClient;
   const bounds = { silenceMsMax: 10_000, resumesMax: 1 } as BucketBounds;
   const read = buffer(await readBucketBlob(client, `results/${randomUUID()}`, bounds));
@@ -71,7 +71,7 @@ test('the URL of a bucket › names the bucket in the path of an endpoint’s UR
   t.true(of('path-style=true'));
 });
 
-const refused: readonly (readonly [what: string, url: string, said: RegExp])[] = [
+const refused: readonly (readonly [what: string, url: string, message: RegExp])[] = [
   ['another scheme', 'https://pictures', /^of the form s3:\/\//],
   ['no URL', 'pictures', /^of the form s3:\/\//],
   ['a user', 's3://key@pictures', /credentials are/],
@@ -96,12 +96,12 @@ const refused: readonly (readonly [what: string, url: string, said: RegExp])[] =
   ['another encryption', 's3://pictures?sse=aes', /sse is AES256 or aws:kms/],
   ['a key of no KMS', 's3://pictures?sse=AES256&sse-kms-key-id=1', /sse=aws:kms only/],
 ];
-for (const [what, url, said] of refused) {
+for (const [what, url, message] of refused) {
   test(`the URL of a bucket › is refused with ${what}`, t => {
     throwsWith(
       t,
       () => parseBucketUrl(url),
-      (error: unknown) => error instanceof BucketUrlError && said.test(error.message),
+      (error: unknown) => error instanceof BucketUrlError && message.test(error.message),
     );
   });
 }
@@ -119,7 +119,6 @@ type Failure = Parameters<BucketRetries['refreshRetryTokenForRetry']>[1];
 const TRANSIENT = { errorType: 'TRANSIENT' } as const;
 const THROTTLING = { errorType: 'THROTTLING' } as const;
 
-/** Returns the wait before each attempt, until there is no further one. */
 async function waitsMs(retries: BucketRetries, failure: Failure): Promise<number[]> {
   const waits: number[] = [];
   let token = await retries.acquireInitialRetryToken();
@@ -146,8 +145,8 @@ test('requests › wait longer where the store asks for less, never above five s
 
 test('requests › wait as long as the store says, never above five seconds', async t => {
   const hint = (ms: number) => ({ ...TRANSIENT, retryAfterHint: new Date(Date.now() + ms) });
-  const [asked] = await waitsMs(new BucketRetries(2, () => 0), hint(3000));
-  t.true(asked !== undefined && asked > 2000 && asked <= 3000, `${asked}`);
+  const [requested] = await waitsMs(new BucketRetries(2, () => 0), hint(3000));
+  t.true(requested !== undefined && requested > 2000 && requested <= 3000, `${requested}`);
   const [capped] = await waitsMs(new BucketRetries(2, () => 0), hint(60_000));
   t.is(capped, 5000);
 });
@@ -196,7 +195,7 @@ test('a spool file › is refused where it cannot be, with the place in the erro
   await t.throwsAsync(SpoolFile.open(nowhere, PART_BYTES), { code: 'ENOENT' });
 });
 
-// Around the ends of parts, and pieces that end within, at and beyond them.
+// Lengths around the ends of parts, and pieces that end within, at and after them.
 for (const length of [0, 1, 999, 1000, 1001, 2000, 2500, 3000]) {
   for (const pieceBytes of [300, 1000, 2300]) {
     test(`a spool file › of ${length} bytes in pieces of ${pieceBytes} is what was appended`, async t => {

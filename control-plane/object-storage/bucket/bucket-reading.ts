@@ -1,6 +1,6 @@
 /**
- * A blob of a bucket as it is read: a stream that goes on where a connection ended, and that fails
- * rather than end with other bytes than were written.
+ * Reads a blob of a bucket. The stream resumes after a lost connection, and fails rather than ends
+ * with other bytes than were written.
  */
 
 import { createHash, randomUUID } from 'node:crypto';
@@ -19,14 +19,14 @@ import {
 import type { StorageOutcome, StorageRequestEnd } from '@matting/storage/storage-kind.ts';
 import type { BucketClient, BucketItem, BucketListing, BucketObject } from './bucket-client.ts';
 import type { BucketBounds } from './bucket-connections.ts';
-import { isAlreadyThere, isBehindTheEnd, isMissing } from './bucket-error.ts';
+import { isAlreadyThere, isMissing, isPastTheEnd } from './bucket-error.ts';
 
-/** So much is read ahead of the reader if the caller sets nothing. */
+/** Default read-ahead. */
 const PIECE_BYTES = 256 * 1024;
 
 type Range = { readonly start: number; readonly end?: number | undefined };
 
-/** Rejects with BlobNotFoundError, or SERVICE_UNAVAILABLE. */
+/** Rejects with BlobNotFoundError or SERVICE_UNAVAILABLE. */
 export async function readBucketBlob(
   client: BucketClient,
   name: string,
@@ -41,13 +41,13 @@ export async function readBucketBlob(
     first = await client.get(name, { range, signal: ended.signal });
   } catch (error) {
     if (isMissing(error)) throw new BlobNotFoundError(name, error);
-    if (isBehindTheEnd(error)) return Readable.from([]);
+    if (isPastTheEnd(error)) return Readable.from([]);
     throw unreadable(error);
   }
   const source = { client, name, range: { start, end }, first, bounds };
   const pieces = new Pieces(source, ended.signal);
   const stream = Readable.from(pieces.read(), { objectMode: false, highWaterMark: pieceBytes });
-  // A generator that waits for a byte hears of the end of its stream by this alone.
+  // A generator that waits for a byte learns of its stream's end only by this event.
   stream.once('close', () => ended.abort());
   return stream;
 }
@@ -75,7 +75,7 @@ class Pieces {
     this.#signal = signal;
   }
 
-  /** The last piece comes when all of them are known to be right. */
+  /** Yields the last piece only after the checksum of all was compared. */
   async *read(): AsyncGenerator<Buffer> {
     const { name, range, first } = this.#source;
     const { start, end } = range;
@@ -127,28 +127,26 @@ class Pieces {
     }
   }
 
-  /** @param cause why the connection before ended */
+  /** @param cause the previous connection's error */
   async #resume(cause: unknown): Promise<Readable> {
     const { client, name, range, first, bounds } = this.#source;
     const { etag } = first;
-    // Without it another object could continue where this one ended.
+    // Without an ETag another object might follow.
     if (this.#resumes === bounds.resumesMax || etag === undefined) throw unreadable(cause);
     this.#resumes += 1;
     const rest = rangeOf(range.start + this.#received, range.end);
-    const asked = { range: rest, etag, signal: this.#signal };
+    const request = { range: rest, etag, signal: this.#signal };
     try {
-      const { body } = await client.get(name, asked);
+      const { body } = await client.get(name, request);
       return body;
     } catch (error) {
-      if (isBehindTheEnd(error)) return Readable.from([]);
+      if (isPastTheEnd(error)) return Readable.from([]);
       throw unreadable(error);
     }
   }
 }
 
-/* Blobs of a bucket and unfinished multipart uploads, by their age. */
-
-/** The ids of jobs begin with these, in the order in which a bucket lists them. */
+/** First characters of job ids, in a bucket's listing order. */
 const FIRST = '0123456789abcdef';
 const UNFINISHED = 'tmp/';
 
@@ -156,7 +154,7 @@ function unfinishedName(key: string, uploadId: string): string {
   return `${UNFINISHED}${key}/${uploadId}`;
 }
 
-/** Undefined: the name of something else. @throws TypeError of no upload of ours */
+/** undefined: another kind of name. @throws TypeError: not an upload of ours */
 export function parseUnfinished(
   name: string,
 ): { readonly key: string; readonly uploadId: string } | undefined {
@@ -169,7 +167,7 @@ export function parseUnfinished(
   return { key, uploadId };
 }
 
-/** Ages go by the store's clock: what it reports of a thing and of now. */
+/** Ages follow the store's clock. */
 export async function* listBucketOlderThan(
   client: BucketClient,
   olderThanMs: number,
@@ -180,8 +178,8 @@ export async function* listBucketOlderThan(
     const { after, last } = range;
     const begin = after === undefined ? undefined : `${kind}/${after}`;
     const page = (from?: string) => client.list(`${kind}/`, { from, after: begin });
-    const isBehind = (key: string) => last !== undefined && key > `${kind}/${last}`;
-    for await (const { key } of older(page, olderThanMs, isBehind)) if (isOurs(key)) yield key;
+    const isPastLast = (key: string) => last !== undefined && key > `${kind}/${last}`;
+    for await (const { key } of older(page, olderThanMs, isPastLast)) if (isOurs(key)) yield key;
   }
   // Unfinished uploads are few, so they are filtered here.
   const uploads = older(from => client.listMultipart('', from), olderThanMs);
@@ -192,30 +190,30 @@ export async function* listBucketOlderThan(
   }
 }
 
-/** @param isBehind true: the walk ends before this key */
+/** @param isPastLast ends the listing before this key */
 async function* older(
   page: (from?: string) => Promise<BucketListing>,
   olderThanMs: number,
-  isBehind: (key: string) => boolean = () => false,
+  isPastLast: (key: string) => boolean = () => false,
 ): AsyncGenerator<BucketItem> {
   let from: string | undefined;
   do {
     const { items, nowMs, next } = await page(from);
     for (const item of items) {
-      if (isBehind(item.key)) return;
+      if (isPastLast(item.key)) return;
       if (item.atMs < nowMs - olderThanMs) yield item;
     }
     from = next;
   } while (from !== undefined);
 }
 
-/** Ids behind `after` up to `last`, as strings compare; undefined: without that end. */
+/** Ids after `after` up to `last`, compared as strings. undefined: open end. */
 interface ListedRange {
   readonly after: string | undefined;
   readonly last: string | undefined;
 }
 
-/** A part is a range, so that its listing reads no key of another but the first behind it. */
+/** Each part is a range, so its listing reads only one key of the next part. */
 function listedRangeOf(part: BlobPart | undefined): ListedRange {
   if (part === undefined) return { after: undefined, last: undefined };
   const boundary = (index: number) =>
@@ -238,9 +236,9 @@ function isOurs(key: string): boolean {
 }
 
 /*
- * Whether the bucket can be written. Every blob that is stored proves it; where none is for a
- * while, a small object that is written as blobs are, and removed, does: each is paid for, so not
- * at every probe. A request that fails ends what was proven.
+ * - Tests whether the bucket can be written. Each stored blob proves it. If none was stored for a
+ * while, a small object is written and removed; that costs money, so not for each probe. A failed
+ * request ends the proof.
  */
 
 const BYTES = Buffer.from('check');
@@ -250,7 +248,7 @@ const ANSWERS: readonly StorageOutcome[] = ['ok', 'not-found', 'exists'];
 
 export class BucketProof {
   readonly #bounds: BucketBounds;
-  /** Each process has its own, as an object replaces none. */
+  /** Unique for each process, since an object is never replaced. */
   readonly #key = `tmp/check-${randomUUID()}`;
   #provenAtMs = Number.NEGATIVE_INFINITY;
   #probing: Promise<void> | undefined;
@@ -259,7 +257,7 @@ export class BucketProof {
     this.#bounds = bounds;
   }
 
-  /** Learns from each request, whoever sent it. */
+  /** Called for every request. */
   learn({ operation, outcome }: StorageRequestEnd): void {
     if (!ANSWERS.includes(outcome)) this.#provenAtMs = Number.NEGATIVE_INFINITY;
     else if (operation === 'put' && outcome === 'ok') this.#provenAtMs = performance.now();
@@ -273,7 +271,7 @@ export class BucketProof {
     await this.#probing;
   }
 
-  /** The same, and that a blob can be written in parts and read: for the start. */
+  /** At the start: also tests an upload in parts and a read. */
   async requireAll(client: BucketClient): Promise<void> {
     await this.require(client);
     const key = `${this.#key}-parts`;
@@ -298,8 +296,7 @@ export class BucketProof {
   }
 
   /**
-   * Where it fails, the object is left, and the next proof meets it: the sweeper reports a store
-   * that removes nothing.
+   * A leftover object makes the next test fail. The sweeper reports a store that removes nothing.
    */
   async #remove(client: BucketClient, key: string, late?: AbortSignal): Promise<void> {
     await client.delete(key, late, client.clients.probes).catch(() => undefined);

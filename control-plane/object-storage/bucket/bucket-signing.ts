@@ -1,9 +1,9 @@
-/** Leave for others to read one object of a bucket: URLs signed for one request. */
+/** URLs that are signed to read one object. */
 
 import { type BlobStore, requireBlobName, unreadable } from '@matting/storage/blob-store.ts';
 import type { BucketClient } from './bucket-client.ts';
 
-/** Loads what signs; no request is made before the first is signed. */
+/** Makes no request before the first signature. */
 export async function signedReadsOf(
   client: BucketClient,
 ): Promise<NonNullable<BlobStore['signRead']>> {
@@ -21,7 +21,7 @@ export async function signedReadsOf(
     try {
       return await getSignedUrl(clients.reads, command, {
         expiresIn: Math.max(1, Math.floor(forMs / 1000)),
-        // The date is on the store's clock, which judges it.
+        // The store's clock judges the date.
         signingDate: new Date(Date.now() + client.clockOffsetMs),
       });
     } catch (error) {

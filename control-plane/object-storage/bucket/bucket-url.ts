@@ -3,25 +3,25 @@ import { DAY_MS } from '@matting/program/durations.ts';
 import type { BlobLives } from '@matting/storage/storage-kind.ts';
 
 /**
- * `s3://bucket/prefix?...` as the options of a store. Credentials are never in it: they come from
- * where the AWS SDK looks for them (environment, files, the role of a pod or a machine).
+ * Parses `s3://bucket/prefix?...`. Credentials come from the AWS SDK's sources (environment, files,
+ * the role of a pod or machine).
  */
 
 const SSE = ['AES256', 'aws:kms'] as const;
 const PARAMETERS = ['endpoint', 'region', 'path-style', 'sse', 'sse-kms-key-id'] as const;
 type Parameter = (typeof PARAMETERS)[number];
 
-/** Names as AWS has them since 2018; others that serve S3 take no more. */
+/** AWS's rule since 2018. Other S3 servers allow no more. */
 const BUCKET = /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/;
-/** A prefix of these needs no escaping in a URL, in a policy or in a lifecycle rule. */
+/** Needs no escaping in a URL, a policy or a lifecycle rule. */
 const PREFIX = /^[A-Za-z0-9!_.'()-]+(?:\/[A-Za-z0-9!_.'()-]+)*$/;
-/** A key has room for 1,024 bytes; ours add 150. */
+/** A key may have 1,024 bytes; ours add 150. */
 const PREFIX_LENGTH_MAX = 512;
 const REGION = /^[a-z0-9-]{1,64}$/;
 
 export interface BucketOptions {
   readonly bucket: string;
-  /** The prefix stands before every key: it is empty, or ends with a slash. */
+  /** Precedes every key. Empty, or ends with a slash. */
   readonly prefix: string;
   readonly endpoint?: URL;
   readonly region?: string;
@@ -32,10 +32,7 @@ export interface BucketOptions {
   };
 }
 
-/**
- * The message names what is wrong with the URL, without its value: for the operator, behind "must
- * be".
- */
+/** Names the fault, never the value. Follows "must be". */
 export class BucketUrlError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause });
@@ -44,9 +41,8 @@ export class BucketUrlError extends Error {
 }
 
 /**
- * Parameters: `endpoint` (a URL, for stores other than AWS), `region`, `path-style` (true: the
- * bucket in the path instead of the host name; true where there is an endpoint), `sse` (AES256 or
- * aws:kms), `sse-kms-key-id`.
+ * Parameters: `endpoint` (a URL, for stores other than AWS), `region`, `path-style` (the bucket is
+ * in the path; default true with an endpoint), `sse` (AES256 or aws:kms), `sse-kms-key-id`.
  * @throws BucketUrlError
  */
 export function parseBucketUrl(storageUrl: string): BucketOptions {
@@ -144,13 +140,13 @@ function parseEncryption(
   return { algorithm, ...(kmsKeyId === undefined ? {} : { kmsKeyId }) };
 }
 
-/** The spare time is beyond a blob's life: the sweeper comes first, even after a day without it. */
+/** The sweeper removes blobs first, even after a day's outage. */
 const SPARE_DAYS = 1;
-/** S3 counts in days. Parts of an upload are sent within minutes. */
+/** S3 counts days. Parts are sent within minutes. */
 const UNFINISHED_DAYS = 1;
 
 interface LifecycleOptions extends BlobLives {
-  /** The prefix stands before every key: it is empty, or ends with a slash. */
+  /** Precedes every key. Empty, or ends with a slash. */
   readonly prefix: string;
 }
 
@@ -163,13 +159,13 @@ function daysFor(lifeMs: number): number {
 }
 
 /**
- * A rule that a bucket follows by itself, in the form of PutBucketLifecycleConfiguration: what the
- * service should have removed and could not. It never takes what the service may still need.
+ * Rules for PutBucketLifecycleConfiguration. They remove what the service should have removed, and
+ * never what it may still need.
  */
 export function bucketLifecycle(options: LifecycleOptions): Lifecycle {
   const { prefix, resultTtlMs, jobMsMax } = options;
   const lives = [
-    // Kept for corrections as long as the result, the last of which is a job, too.
+    // Corrections keep an input as long as the result; the last correction is a job, too.
     ['inputs', jobMsMax + resultTtlMs + jobMsMax],
     ['backgrounds', jobMsMax],
     ['results', jobMsMax + resultTtlMs],
@@ -181,9 +177,9 @@ export function bucketLifecycle(options: LifecycleOptions): Lifecycle {
       Status: 'Enabled',
       Filter: { Prefix: `${prefix}${kind}/` },
       Expiration: { Days: daysFor(lifeMs) },
-      // If a bucket keeps versions, a removed blob is gone, as the service tells callers.
+      // With versioning, too, a removed blob must be gone, as callers are promised.
       NoncurrentVersionExpiration: { NoncurrentDays: 1 },
-      // The same rule has this, too: MinIO takes none that does only this.
+      // MinIO refuses a rule that has only this action.
       AbortIncompleteMultipartUpload: { DaysAfterInitiation: UNFINISHED_DAYS },
     }),
   );

@@ -1,4 +1,3 @@
-/** Runs `backup` and `restore`, and proves that what was restored is whole. */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
@@ -28,7 +27,7 @@ import {
 import type { Command } from 'commander';
 import { prepareDirectory, readManifest, restoreBackup, takeBackup } from './backup.ts';
 
-/** The name is relative to the backup's directory; all other paths of a manifest are absolute. */
+/** Relative to the backup's directory. Other paths in a manifest are absolute. */
 const BLOBS = 'blobs';
 
 interface BackupOptions {
@@ -72,25 +71,25 @@ async function backup(context: CliContext, directory: string, options: BackupOpt
   if (!options.blobs && options.blobsTo !== undefined) {
     throw new CommandError('use either --blobs-to or --no-blobs');
   }
-  const place = path.resolve(directory);
+  const target = path.resolve(directory);
   const { databaseUrl } = loadDatabaseConfig(context.environment);
   const signal = context.interruption();
   const taken = await context.withDatabase(async database => {
     await requireCurrentSchema(database, context.packages.migrations);
-    await prepareDirectory(place);
-    return await takeBackup(place, {
+    await prepareDirectory(target);
+    return await takeBackup(target, {
       database,
       databaseUrl,
       withDatabase: options.database,
-      blobs: options.blobs ? await openBackupBlobs(context, place, options.blobsTo) : undefined,
+      blobs: options.blobs ? await openBackupBlobs(context, target, options.blobsTo) : undefined,
       searchPath: context.environment.PATH ?? '',
       onProgress: line => context.progress(`${line} ...`),
       signal,
     });
   });
   const { manifest, blobs } = taken;
-  context.report({ directory: place, ...manifest, copied: blobs }, () => [
-    `${place}: state of ${manifest.taken_at}`,
+  context.report({ directory: target, ...manifest, copied: blobs }, () => [
+    `${target}: state of ${manifest.taken_at}`,
     ...(manifest.database === null
       ? []
       : [`database: ${manifest.database.file}, ${megabytes(manifest.database.bytes)}`]),
@@ -104,7 +103,7 @@ async function backup(context: CliContext, directory: string, options: BackupOpt
   ]);
 }
 
-/** A restored service does not start without the key, which is not in the backup. */
+/** A restored service does not start without the key, which the backup does not contain. */
 function keyLine(context: CliContext, keyId: string): string {
   const { dataDir } = loadDatabaseConfig(context.environment);
   const given = (context.environment.MATTING_SECRETS_KEY ?? '') !== '';
@@ -115,14 +114,14 @@ function keyLine(context: CliContext, keyId: string): string {
 async function openBackupBlobs(context: CliContext, directory: string, blobsTo?: string) {
   const config = loadStorageConfig(context.environment, context.packages.storageKinds);
   const { storageKinds } = config;
-  // An absolute path stays the same from another working directory.
+  // An absolute path is valid from any working directory.
   const given =
     blobsTo === undefined ? undefined : absoluteStorage(blobsTo, context.packages.storageKinds);
-  const place = given ?? pathToFileURL(path.join(directory, BLOBS)).href;
-  // A disk that is not mounted would be created anew, and its pictures left out.
+  const storageUrl = given ?? pathToFileURL(path.join(directory, BLOBS)).href;
+  // openStorage would create the directory of an unmounted disk, and miss its pictures.
   const from = await openStorages(config, {}, openStorageToRead);
-  const to = await openStorage(place, { storageKinds, setting: '--blobs-to' });
-  return { from, to, place: given ?? BLOBS };
+  const to = await openStorage(storageUrl, { storageKinds, setting: '--blobs-to' });
+  return { from, to, location: given ?? BLOBS };
 }
 
 async function restore(
@@ -135,7 +134,7 @@ async function restore(
   }
   if (directory !== undefined) await restoreFrom(context, path.resolve(directory), options);
   const storage = loadStorageConfig(context.environment, context.packages.storageKinds);
-  // A check alone does not create a missing directory.
+  // A mere check must not create a directory.
   const open = directory === undefined ? openStorageToRead : openStorage;
   await checkRestored(context, options, () => openStorages(storage, {}, open));
 }
@@ -144,7 +143,7 @@ async function restoreFrom(context: CliContext, directory: string, options: Rest
   const manifest = await readManifest(directory);
   await requireKey(context, manifest.secrets_key_id);
   const { databaseUrl } = loadDatabaseConfig(context.environment);
-  // Pictures alone need a database that names them, so the command checks it before it writes.
+  // Pictures alone need a database that names them. Checked before anything is written.
   if (manifest.database === null) await context.withDatabase(async () => undefined);
   const { blobsFrom } = options;
   const given =
@@ -172,14 +171,12 @@ async function openRestoreBlobs(context: CliContext, directory: string, given: s
     context.environment,
     context.packages.storageKinds,
   );
-  const place = given === BLOBS ? pathToFileURL(path.join(directory, BLOBS)).href : given;
-  const from = await openStorageToRead(place, { storageKinds, setting: '--blobs-from' });
+  const sourceUrl = given === BLOBS ? pathToFileURL(path.join(directory, BLOBS)).href : given;
+  const from = await openStorageToRead(sourceUrl, { storageKinds, setting: '--blobs-from' });
   return { from, to: await openStorage(storageUrl, { storageKinds }) };
 }
 
-/**
- * Runs before any write, since a service with another key would not start on the restored database.
- */
+/** Before any write: a service with another key would not start on the restored database. */
 async function requireKey(context: CliContext, keyId: string | null): Promise<void> {
   if (keyId === null) return;
   const { MATTING_SECRETS_KEY: text = '' } = context.environment;
@@ -211,7 +208,7 @@ async function checkRestored(
   if (!value.ok) throw new CommandError('the check failed; fix the failures above');
 }
 
-/** Leases and links follow the database's clock, which may be another server's now. */
+/** Leases and links follow the clock of the database, which may be another server now. */
 async function clockFinding({ rateQuotas }: { rateQuotas: { nowMs(): Promise<number> } }) {
   const offMs = (await rateQuotas.nowMs()) - Date.now();
   const found = `the database's clock is ${Math.round(offMs / 1000)} s from this machine's`;
@@ -223,11 +220,10 @@ function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-/** A check reads so many jobs at once, and looks at so many blobs at once. */
 const PAGE = 100;
 const BLOBS_AT_ONCE_MAX = 8;
 const NAMED_MAX = 20;
-/** MATTING_RESULT_TTL_MS allows no longer life of a link. */
+/** The longest MATTING_RESULT_TTL_MS. */
 const LINK_LIFE_MS_MAX = 31 * 86_400_000;
 
 interface RestoredParts {
@@ -237,9 +233,9 @@ interface RestoredParts {
 }
 
 /**
- * `matting restore --check`: whether database and storage belong together and nothing is missing:
- * the ledger derived again, every link's picture, what is kept for corrections, every open job's
- * pictures. It changes nothing, and may run on a service that works.
+ * `matting restore --check`: database and storage belong together and nothing is missing. It
+ * derives the ledger again and looks for the picture of every link, correction and open job. It
+ * changes nothing and may run while the service works.
  */
 async function restoredFindings(parts: RestoredParts): Promise<readonly Finding[]> {
   return [
@@ -264,16 +260,15 @@ interface Expected {
   readonly jobId: string;
   readonly blob: string;
   readonly bytes: number;
-  /** The checksum is hexadecimal; undefined: it was not kept. */
+  /** Hexadecimal. undefined: unknown. */
   readonly sha256: string | undefined;
-  /** Kept for corrections. */
   readonly isKept?: boolean;
 }
 
-/** The links, and what jobs keep for corrections: one look at the final jobs. */
+/** Checks links and files kept for corrections in one pass over the final jobs. */
 async function linksFindings(parts: RestoredParts): Promise<readonly Finding[]> {
   let keptCount = 0;
-  const { count, missing } = await look(parts, FINAL_STATES, job => {
+  const { count, missing } = await findMissing(parts, FINAL_STATES, job => {
     const { id: jobId, result, kept, expiresAtMs, readAtMs } = job;
     const files = kept !== null && kept.untilMs > readAtMs ? keptOf(kept) : [];
     keptCount += files.length;
@@ -305,7 +300,7 @@ function keptOf({ input, matte }: NonNullable<Job['kept']>) {
 }
 
 async function openJobsFinding(parts: RestoredParts): Promise<Finding> {
-  const { count, missing } = await look(parts, OPEN_STATES, job => {
+  const { count, missing } = await findMissing(parts, OPEN_STATES, job => {
     const { input, background, hintsFile, correction } = job;
     return [input, background?.input, hintsFile, correction?.matte].flatMap(file =>
       file == null ? [] : [{ jobId: job.id, ...file, sha256: undefined }],
@@ -324,7 +319,7 @@ function named(missing: readonly Expected[]): string {
   return more > 0 ? `${names.join(', ')} and ${more} more` : names.join(', ');
 }
 
-async function look(
+async function findMissing(
   parts: RestoredParts,
   states: typeof FINAL_STATES | typeof OPEN_STATES,
   expectedOf: (job: Job) => readonly Expected[],
@@ -355,11 +350,11 @@ async function missingOf(parts: RestoredParts, expected: readonly Expected[]): P
   return missing;
 }
 
-/** Compares the store's own checksum if it keeps one; otherwise it reads the blob. */
+/** Compares the store's own checksum if there is one; otherwise it reads the blob. */
 async function isThere({ blobs, sizesOnly }: RestoredParts, { blob, bytes, sha256 }: Expected) {
-  const said = await blobs.stat(blob);
-  if (sizesOnly || sha256 === undefined) return said?.bytes === bytes;
-  if (said?.sha256 !== undefined) return said.bytes === bytes && said.sha256 === sha256;
+  const stored = await blobs.stat(blob);
+  if (sizesOnly || sha256 === undefined) return stored?.bytes === bytes;
+  if (stored?.sha256 !== undefined) return stored.bytes === bytes && stored.sha256 === sha256;
   try {
     const read = await hashOf(blobs, blob);
     return read.bytes === bytes && read.sha256 === sha256;
@@ -369,7 +364,7 @@ async function isThere({ blobs, sizesOnly }: RestoredParts, { blob, bytes, sha25
   }
 }
 
-/** While a service works, a job or a link may have ended since. */
+/** In a working service a job or a link may have ended since. */
 async function isStillNamed({ stores }: RestoredParts, { blob }: Expected): Promise<boolean> {
   return (await stores.jobs.referencedBlobs([blob])).has(blob);
 }

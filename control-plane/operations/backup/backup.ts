@@ -1,17 +1,14 @@
 /**
- * Takes a backup while the service works, and makes one a service's database and storage again.
+ * Backups of a working service. The order keeps every link alive: copy the blobs, then the
+ * database, then the newer blobs. A blob that the copied database names was stored earlier, so one
+ * of the two passes has it, unless the service itself removed it meanwhile.
  *
- * Taking keeps every link alive by its order: blobs, then the database, then the blobs that came
- * meanwhile. What the database's state names was stored before that state, so it is among the blobs
- * of one of the two passes, but for what the service itself removed in between (an input whose job
- * ended, a result whose link did): nobody asks for those.
+ * A restore needs an empty database and storage. It restores the database (a file under a temporary
+ * name), migrates it, and then copies only the pictures that it names: a newer picture may have the
+ * name that a job's next attempt takes.
  *
- * Restoring wants both places empty: the database first, under a name nobody opens where it is a
- * file; then its schema is brought up to date; then the pictures that it names, and no others. A
- * picture that came after the database's state may have the name that a job's next attempt takes.
- *
- * `backup.json` is written last: a directory without it is no backup. It names the key that the
- * database's secrets were sealed with, and never holds it.
+ * `backup.json` is written last, so a directory without it is not a backup. It names the key that
+ * sealed the database's secrets, and never contains it.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream, existsSync } from 'node:fs';
@@ -32,38 +29,35 @@ import {
   type MovedFrom,
   type MoveSummary,
   moveBlobs,
-} from '../storage/storage-commands.ts';
+} from '../storage/move-blobs.ts';
 import { copySqlite, dumpMysql, loadMysql } from './database-copy.ts';
 
-/** The number rises when the program can no longer read earlier directories. */
+/** Rises when the program can no longer read older directories. */
 const FORMAT = 2;
 const MANIFEST = 'backup.json';
 
 interface BackupManifest {
   readonly format: typeof FORMAT;
   readonly version: string;
-  /** ISO 8601 UTC, by the database's clock; the backup has what was committed until then. */
+  /** ISO 8601 UTC, by the database's clock. The backup has all earlier commits. */
   readonly taken_at: string;
   readonly database: BackedUpDatabase | null;
   readonly blobs: { readonly place: string } | null;
-  /** Null: no control plane has started on this database yet. */
+  /** null: no control plane has used this database yet. */
   readonly secrets_key_id: string | null;
 }
 
 interface BackedUpDatabase {
-  /** sqlite is a database file; mysql is a file of statements. */
+  /** A database file, or a file of statements. */
   readonly kind: 'sqlite' | 'mysql';
   readonly engine: string;
-  /** The file lies beside the manifest. */
+  /** In the directory of the manifest. */
   readonly file: string;
   readonly bytes: number;
   readonly sha256: string;
 }
 
-/**
- * The directory is not a backup, or is damaged. The operator reads one line with the system's
- * reason.
- */
+/** Not a backup, or a damaged one. One line for the operator. */
 class BackupError extends CommandError {
   constructor(detail: string, cause?: unknown) {
     const reason = cause instanceof Error ? cause.message : '';
@@ -76,7 +70,7 @@ function manifestPath(directory: string): string {
   return path.join(directory, MANIFEST);
 }
 
-/** Writes it whole or not at all, and durably. */
+/** Atomic and durable. */
 async function writeManifest(directory: string, manifest: Omit<BackupManifest, 'format'>) {
   const temporary = path.join(directory, `${MANIFEST}.tmp`);
   const text = `${JSON.stringify({ format: FORMAT, ...manifest }, undefined, 2)}\n`;
@@ -111,18 +105,18 @@ function parse(text: string): BackupManifest | undefined {
   }
 }
 
-/** @throws BackupError if the file is not as it was written */
+/** @throws BackupError: the file has changed */
 async function requireWhole(directory: string, { file, bytes, sha256 }: BackedUpDatabase) {
-  // The manifest must hold a bare name, never a path out of the directory.
+  // A manifest must not point out of its directory.
   if (path.basename(file) !== file)
     throw new BackupError(`${MANIFEST} names a file outside the backup`);
-  const place = path.join(directory, file);
-  const found = await measure(place).catch(error => {
-    throw new BackupError(`cannot read ${place}`, error);
+  const copy = path.join(directory, file);
+  const found = await measure(copy).catch(error => {
+    throw new BackupError(`cannot read ${copy}`, error);
   });
-  if (found.bytes === bytes && found.sha256 === sha256) return place;
+  if (found.bytes === bytes && found.sha256 === sha256) return copy;
   throw new BackupError(
-    `${place} has changed since the backup (its SHA-256 differs); use another backup`,
+    `${copy} has changed since the backup (its SHA-256 differs); use another backup`,
   );
 }
 
@@ -135,26 +129,26 @@ async function measure(file: string): Promise<Pick<BackedUpDatabase, 'bytes' | '
 
 const SQLITE_FILE = 'database.sqlite';
 const SQL_FILE = 'database.sql';
-/** An interrupted run leaves these, and the next run continues with them. */
+/** Left by an interrupted run, and used by the next. */
 const OWN_NAMES: readonly string[] = [SQLITE_FILE, SQL_FILE, 'blobs', 'backup.json.tmp'];
 
-/** A restored service may use a fence for a result that the service of before used for another. */
-const ANOTHER_PLACE = 'name another place with --blobs-to, as after every restore';
+/** A restored service may reuse a fence for another result, so its blobs need a new storage. */
+const OTHER_STORAGE_ADVICE = 'name another place with --blobs-to, as after every restore';
 
 interface BackupParts {
-  /** The database and URL are the live service's; the engine's program needs the URL's password. */
+  /** The live service's. The engine's program needs the URL's password. */
   readonly database: Database;
   readonly databaseUrl: string;
   readonly withDatabase: boolean;
   readonly blobs:
-    | { readonly from: BlobStore; readonly to: BlobStore; readonly place: string }
+    | { readonly from: BlobStore; readonly to: BlobStore; readonly location: string }
     | undefined;
   readonly searchPath: string;
   readonly onProgress?: (line: string) => void;
   readonly signal?: AbortSignal;
 }
 
-/** Leaves the directory empty or with what an interrupted run left. @throws BackupError */
+/** The directory must be empty, or left by an interrupted run. @throws BackupError */
 export async function prepareDirectory(directory: string): Promise<void> {
   const names = await mkdir(directory, { recursive: true, mode: 0o700 })
     .then(() => readdir(directory))
@@ -169,8 +163,8 @@ export async function prepareDirectory(directory: string): Promise<void> {
 }
 
 /**
- * @returns `blobs` are those of the last pass, with the copies of both
- * @throws BackupError; DatabaseCopyError; errors of the database and of the storages
+ * @returns `blobs`: those of the last pass, with the copies of both
+ * @throws BackupError, DatabaseCopyError, errors of the database and the storages
  */
 export async function takeBackup(directory: string, parts: BackupParts) {
   const { database, blobs, onProgress = () => undefined } = parts;
@@ -180,7 +174,7 @@ export async function takeBackup(directory: string, parts: BackupParts) {
     copied = await copyAll(parts, blobs, true);
   }
   onProgress(parts.withDatabase ? 'copying the database' : 'the database is left out');
-  // The time precedes the copy, so that the copy holds everything committed by then.
+  // Before the copy, so that the copy has everything committed until then.
   const takenAtMs = Date.now() + (await probeDatabase(database)).clockAheadMs;
   const backedUp = parts.withDatabase ? await copyDatabase(directory, parts) : null;
   const canary = await createStores(database).secretsCanary.find();
@@ -193,7 +187,7 @@ export async function takeBackup(directory: string, parts: BackupParts) {
     version: VERSION,
     taken_at: new Date(takenAtMs).toISOString(),
     database: backedUp,
-    blobs: blobs === undefined ? null : { place: blobs.place },
+    blobs: blobs === undefined ? null : { place: blobs.location },
     secrets_key_id: canary?.keyId ?? null,
   };
   await writeManifest(directory, manifest);
@@ -221,7 +215,7 @@ async function copyAll(
   const first = differing ?? failures[0];
   if (first !== undefined) {
     const message = `${failures.length} pictures were not copied (${first.name})`;
-    const advice = differing === undefined ? 'run the same command again' : ANOTHER_PLACE;
+    const advice = differing === undefined ? 'run the same command again' : OTHER_STORAGE_ADVICE;
     throw new BackupError(`${message}; ${advice}`, first.error);
   }
   if (signal?.aborted) throw new BackupError('interrupted; run the same command again');
@@ -232,14 +226,14 @@ async function copyDatabase(directory: string, parts: BackupParts): Promise<Back
   const { database, databaseUrl, searchPath } = parts;
   const { dialect: kind, engine } = database;
   const file = kind === 'sqlite' ? SQLITE_FILE : SQL_FILE;
-  const place = path.join(directory, file);
-  await rm(place, { force: true });
-  if (kind === 'sqlite') await copySqlite(databaseUrl.slice('sqlite:'.length), place);
+  const copy = path.join(directory, file);
+  await rm(copy, { force: true });
+  if (kind === 'sqlite') await copySqlite(databaseUrl.slice('sqlite:'.length), copy);
   else {
     const mariadb = /mariadb|galera/i.test(engine.name);
-    await dumpMysql({ databaseUrl, mariadb, searchPath }, place);
+    await dumpMysql({ databaseUrl, mariadb, searchPath }, copy);
   }
-  return { kind, engine: engine.name, file, ...(await measure(place)) };
+  return { kind, engine: engine.name, file, ...(await measure(copy)) };
 }
 
 const NAMES_AT_ONCE = 500;
@@ -249,14 +243,13 @@ interface RestoreParts {
   readonly databaseUrl: string;
   readonly searchPath: string;
   readonly log: StoreLog;
-  /** The packages expect these tables. */
   readonly packages: readonly MigrationSeries[];
   readonly blobs: { readonly from: BlobStore; readonly to: BlobStore } | undefined;
   readonly onProgress?: (line: string) => void;
 }
 
 /**
- * @returns the migrations of this version that the backup did not have yet, and what was copied
+ * @returns the migrations that the backup lacked, and the copied blobs
  * @throws BackupError, DatabaseCopyError, DatabaseOpenError, SchemaError
  */
 export async function restoreBackup(directory: string, parts: RestoreParts) {
@@ -299,14 +292,15 @@ async function restoreServer(file: string, parts: RestoreParts) {
 
 async function restoreFile(file: string, parts: RestoreParts) {
   const target = parts.databaseUrl.slice('sqlite:'.length);
-  for (const place of [target, `${target}-wal`]) {
-    if (existsSync(place)) throw new BackupError(`${place} exists; restore into another place`);
+  for (const existing of [target, `${target}-wal`]) {
+    if (existsSync(existing))
+      throw new BackupError(`${existing} exists; restore into another place`);
   }
   makeDirectory(path.dirname(target), 0o700);
   const temporary = `${target}.restoring`;
   const left = [temporary, `${temporary}-wal`, `${temporary}-shm`];
-  for (const place of left) await rm(place, { force: true });
-  // Only its owner can read it from its first byte, whatever rights the backup came back with.
+  for (const leftover of left) await rm(leftover, { force: true });
+  // Private from the first byte, whatever rights the backup has.
   await pipeline(
     createReadStream(file),
     createWriteStream(temporary, { mode: 0o600, flags: 'wx' }),
@@ -314,7 +308,7 @@ async function restoreFile(file: string, parts: RestoreParts) {
   const summary = await withDatabase(`sqlite:${temporary}`, parts, database =>
     complete(database, parts),
   );
-  // The last connection has brought the write-ahead log into the file and removed it.
+  // Closing the last connection has merged the write-ahead log into the file.
   await syncPath(temporary);
   await rename(temporary, target);
   await syncPath(path.dirname(target));
@@ -348,7 +342,6 @@ async function complete(database: Database, parts: RestoreParts) {
   return { migrations, blobs: { copied, copiedBytes, alreadyThere } };
 }
 
-/** Lists the blobs of a store that a job names. */
 function namedBlobs(from: BlobStore, jobs: StoresWithoutEnds['jobs']): MovedFrom {
   return {
     async *listOlderThan(olderThanMs) {

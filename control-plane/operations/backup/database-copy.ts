@@ -1,7 +1,6 @@
 /**
- * A database copied, and read back, by its engine's own means: SQLite's backup, or the programs of
- * MySQL and MariaDB for a dump. A program's password goes by the environment, which other users of
- * the machine cannot see, never as an argument, which they can.
+ * Copies a database with SQLite's backup or the dump programs of MySQL and MariaDB. Passwords are
+ * passed in the environment: other users of the machine see arguments.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -14,7 +13,7 @@ import { parseMysqlUrl } from '@matting/database/connect.ts';
 import { CHANGES_NO_TABLE, isDenied } from '@matting/database/engines.ts';
 import { syncPath } from '@matting/program/files.ts';
 
-/** A database was not copied, or read back, by its engine's means. One line for the operator. */
+/** One line for the operator. */
 export class DatabaseCopyError extends CommandError {
   constructor(detail: string, cause?: unknown) {
     super(detail, cause);
@@ -22,24 +21,22 @@ export class DatabaseCopyError extends CommandError {
   }
 }
 
-/** So many pages of 4 KiB pass between two ticks of the event loop: some milliseconds. */
+/** Pages of 4 KiB between two ticks of the event loop: some milliseconds. */
 const PAGES_A_STEP = 1000;
-/** A process that is just switching the file to WAL holds its lock for this long at most. */
+/** Longest lock of a process that switches the file to WAL. */
 const BUSY_MS_MAX = 5000;
 
 /**
- * Copies a SQLite file while other processes read and write it. The copy is made within one read
- * transaction, so it has what was committed when it began: without one, SQLite's own backup begins
- * again with each commit of another process, and under load never ends.
+ * Copies a SQLite file that other processes use. It holds a read transaction, because SQLite's
+ * backup restarts after each commit of another process and would never end under load. Meanwhile
+ * the write-ahead log of `from` grows.
  *
- * Resolves when the copy is whole, checked and durable. `to` must not be there, and is not where it
- * rejects; only its owner can read it, from its first byte. While it is made the write-ahead log of
- * `from` grows with what is written meanwhile.
- * @throws SQLite's errors; DatabaseCopyError
+ * Resolves when the copy is checked and durable. `to` must not exist, and does not if this rejects.
+ * @throws errors of SQLite; DatabaseCopyError
  */
 export async function copySqlite(from: string, to: string): Promise<void> {
-  // SQLite fills an empty file that is there, and keeps its rights: one that it makes itself is
-  // readable by others, as the process's mask allows.
+  // SQLite fills an existing empty file and keeps its rights. A file that it creates itself may be
+  // readable by others.
   await (await open(to, 'wx', 0o600)).close();
   try {
     await fill(from, to);
@@ -52,7 +49,7 @@ export async function copySqlite(from: string, to: string): Promise<void> {
 }
 
 async function fill(from: string, to: string): Promise<void> {
-  // The source is not read-only, since the last one to leave a file in WAL mode has to tidy it.
+  // Not read-only: the last connection to a WAL file must tidy it.
   using source = new DatabaseSync(from, { timeout: BUSY_MS_MAX });
   source.exec('begin');
   source.prepare('select count(*) from sqlite_schema').get();
@@ -62,54 +59,50 @@ async function fill(from: string, to: string): Promise<void> {
 
 function requireSound(file: string): void {
   using copy = new DatabaseSync(file);
-  // The copy is one file that stands alone, with no log beside it.
+  // A single file without a log.
   copy.exec('pragma journal_mode = delete');
-  const said = copy.prepare('pragma integrity_check(1)').get() as { integrity_check: string };
-  if (said.integrity_check !== 'ok')
-    throw new DatabaseCopyError(`the copy of the database is damaged: ${said.integrity_check}`);
+  const result = copy.prepare('pragma integrity_check(1)').get() as { integrity_check: string };
+  if (result.integrity_check !== 'ok')
+    throw new DatabaseCopyError(`the copy of the database is damaged: ${result.integrity_check}`);
 }
 
-const SAID_BYTES_MAX = 4096;
-/** The programs of MariaDB and MySQL print this for a statement that the server refuses. */
+const STDERR_BYTES_MAX = 4096;
+/** Printed by the programs of MariaDB and MySQL for a refused statement. */
 const ERROR_LINE = /^ERROR (\d+) \(\w+\)/m;
-/** Signals that end the process which waits for such a program. */
+/** Signals that end the waiting process. */
 const ENDING = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
 type MysqlTool = 'dump' | 'client';
 
-/** The search tries MariaDB's name first, then MySQL's. */
 const NAMES: Readonly<Record<MysqlTool, readonly [mariadb: string, mysql: string]>> = {
   dump: ['mariadb-dump', 'mysqldump'],
   client: ['mariadb', 'mysql'],
 };
 
-interface ToolPlace {
+interface ToolTarget {
   readonly databaseUrl: string;
   readonly mariadb: boolean;
   readonly searchPath: string;
 }
 
 /**
- * Writes a dump of one state of the whole database into a new file, readable by its owner alone.
- * Resolves when it is durable. @throws DatabaseCopyError
+ * Dumps one state of the database into a new, private file. Resolves when it is durable. @throws
+ * DatabaseCopyError
  */
-export async function dumpMysql(place: ToolPlace, file: string): Promise<void> {
-  const program = await findTool('dump', place);
+export async function dumpMysql(target: ToolTarget, file: string): Promise<void> {
+  const program = await findTool('dump', target);
   await using into = await open(file, 'wx', 0o600);
-  await run(program, place, dumpOptions(program), { stdout: into });
+  await run(program, target, dumpOptions(program), { stdout: into });
   await into.sync();
 }
 
-export async function loadMysql(place: ToolPlace, file: string): Promise<void> {
-  const program = await findTool('client', place);
+export async function loadMysql(target: ToolTarget, file: string): Promise<void> {
+  const program = await findTool('client', target);
   await using from = await open(file, constants.O_RDONLY);
-  await run(program, place, ['--batch', '--default-character-set=utf8mb4'], { stdin: from });
+  await run(program, target, ['--batch', '--default-character-set=utf8mb4'], { stdin: from });
 }
 
-/**
- * One snapshot without a lock; nothing that would remove a table, so that a dump that is read into
- * the wrong database fails instead.
- */
+/** One snapshot without locks. Drops no table, so a dump loaded into the wrong database fails. */
 function dumpOptions({ isMariadb }: Tool): readonly string[] {
   return [
     '--single-transaction',
@@ -126,11 +119,11 @@ function dumpOptions({ isMariadb }: Tool): readonly string[] {
 
 interface Tool {
   readonly file: string;
-  /** The program says so itself, since MariaDB also installs its programs under MySQL's names. */
+  /** Read from the program's version: MariaDB also installs under MySQL's names. */
   readonly isMariadb: boolean;
 }
 
-async function findTool(kind: MysqlTool, { mariadb, searchPath }: ToolPlace): Promise<Tool> {
+async function findTool(kind: MysqlTool, { mariadb, searchPath }: ToolTarget): Promise<Tool> {
   const [first, second] = NAMES[kind];
   const names = mariadb ? [first, second] : [second, first];
   for (const name of names) {
@@ -158,12 +151,12 @@ function isProgram(file: string): boolean {
 
 async function versionOf(file: string): Promise<string> {
   const child = spawn(file, ['--version'], { stdio: ['ignore', 'pipe', 'ignore'] });
-  let said = '';
+  let output = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
-    said += text;
+    output += text;
   });
   await ended(child, file);
-  return said;
+  return output;
 }
 
 interface Streams {
@@ -173,20 +166,20 @@ interface Streams {
 
 async function run(
   tool: Tool,
-  { databaseUrl, searchPath }: ToolPlace,
+  { databaseUrl, searchPath }: ToolTarget,
   options: readonly string[],
   { stdin, stdout }: Streams,
 ): Promise<void> {
   const { args, password, database } = connectionOf(databaseUrl, tool);
-  let said = '';
+  let errors = '';
   const start = () => {
-    // No ~/.my.cnf decides what is dumped.
+    // Ignores ~/.my.cnf.
     const child = spawn(tool.file, ['--no-defaults', ...args, ...options, database], {
       env: { PATH: searchPath, MYSQL_PWD: password },
       stdio: [stdin?.fd ?? 'ignore', stdout?.fd ?? 'ignore', 'pipe'],
     });
     child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-      if (said.length < SAID_BYTES_MAX) said += text;
+      if (errors.length < STDERR_BYTES_MAX) errors += text;
     });
     return child;
   };
@@ -195,19 +188,19 @@ async function run(
     throw new DatabaseCopyError(`${path.basename(tool.file)} was interrupted (${signal})`);
   }
   if (code === 0) return;
-  const denied = ERROR_LINE.exec(said)?.[1];
+  const denied = ERROR_LINE.exec(errors)?.[1];
   if (isDenied(Number(denied))) {
     throw new DatabaseCopyError(
       `${path.basename(tool.file)} failed (${code}): ${CHANGES_NO_TABLE}`,
     );
   }
-  const lines = said.trim().replaceAll(/\s*\n\s*/g, '; ');
+  const lines = errors.trim().replaceAll(/\s*\n\s*/g, '; ');
   throw new DatabaseCopyError(`${path.basename(tool.file)} failed (${code}): ${lines}`);
 }
 
 /**
- * A signal that ends this process ends the program first, which would go on with the database
- * alone. The caller, whose copy is not whole, then ends the process itself.
+ * A signal to this process first ends the program, which would otherwise continue alone. The caller
+ * discards its copy and then ends the process.
  */
 async function withSignals(
   start: () => ChildProcess,
@@ -219,8 +212,7 @@ async function withSignals(
     signal = received;
     child?.kill('SIGKILL');
   };
-  // Handlers precede the program, so that a signal that comes while it starts waits for the next
-  // tick.
+  // Installed before the program starts, so that no signal is missed.
   for (const name of ENDING) process.on(name, onSignal);
   try {
     child = start();
@@ -231,7 +223,7 @@ async function withSignals(
   }
 }
 
-/** @returns the exit code, or the name of the signal that ended it */
+/** @returns the exit code, or the name of the ending signal */
 async function ended(child: ChildProcess, file: string): Promise<number | string> {
   try {
     const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
@@ -241,12 +233,12 @@ async function ended(child: ChildProcess, file: string): Promise<number | string
   }
 }
 
-/** Reads the URL as connect.ts does, for these programs. */
+/** Reads the URL as connect.ts does. */
 function connectionOf(databaseUrl: string, { isMariadb }: Tool) {
   const pool = parseMysqlUrl(databaseUrl);
   const parameters = new URL(databaseUrl).searchParams;
   const { host, port, socketPath, user, password = '', database = '' } = pool;
-  const place =
+  const endpoint =
     socketPath === undefined
       ? [`--host=${host}`, `--port=${port}`, '--protocol=tcp']
       : [`--socket=${socketPath}`, '--protocol=socket'];
@@ -257,7 +249,7 @@ function connectionOf(databaseUrl: string, { isMariadb }: Tool) {
   const mode = parameters.get('ssl-mode')?.toUpperCase() ?? 'DISABLED';
   const args = [
     `--user=${user}`,
-    ...place,
+    ...endpoint,
     ...(isMariadb ? mariadbSsl(mode) : [`--ssl-mode=${mode}`]),
   ];
   return { args: [...args, ...files], password: String(password), database };

@@ -1,4 +1,3 @@
-/** The doctor examines a database that an older version made. */
 import { readFileSync } from 'node:fs';
 import { migrationsOf } from '@matting/core/test/internals.ts';
 import { MADE_BY_0_1_0 } from '@matting/core/test/migrating.ts';

@@ -1,7 +1,4 @@
-/**
- * The doctor opens the database as a start does, makes no file and no table, and looks at what only
- * the database knows: whether the secrets key is its own, and whether nodes take images.
- */
+/** Opens the database like a start, but creates nothing. Checks the secrets key and the nodes. */
 import path from 'node:path';
 import type { CliContext } from '@matting/core/cli/context.ts';
 import { type OperatorNode, viewNodes } from '@matting/core/operator/operate-nodes.ts';
@@ -21,7 +18,7 @@ import { type Finding, look, type Warn } from '@matting/program/doctor/findings.
 import { endsText } from '@matting/program/doctor/program-findings.ts';
 import { warnOfEnds } from '@matting/program/tls/certificate-ends.ts';
 
-type LookedAtConfig = ReturnType<CliContext['packages']['loadConfig']>;
+type LoadedConfig = ReturnType<CliContext['packages']['loadConfig']>;
 
 const PAGE = 'docs/database.md';
 const CHANGING = 'docs/operate.md, "Change the secrets key"';
@@ -29,11 +26,11 @@ const NODES_ADVICE =
   'run matting nodes list; see docs/runbook.md, MattingNoNode and MattingNodesUnroutable';
 const NAMED_MAX = 10;
 
-/** @param config undefined: other variables are wrong, and what they say is not known */
+/** @param config undefined: other variables are wrong */
 export async function databaseFindings(
   url: string,
   migrations: readonly MigrationSeries[],
-  config: LookedAtConfig | undefined,
+  config: LoadedConfig | undefined,
 ): Promise<readonly Finding[]> {
   let database: Database | undefined;
   let stores: StoresWithoutEnds | undefined;
@@ -71,7 +68,7 @@ function connectionOf(url: string): string {
   return ends === '' ? ', with TLS' : `, with TLS: ${ends}`;
 }
 
-/** The server's message has the user and the host that it sees, and no password. */
+/** The server's message has the user and host, but no password. */
 function adviceOf(found: string, cause: unknown): string {
   const [, user] = /Access denied for user ('[^']*'@'[^']*')/.exec(found) ?? [];
   if (user !== undefined) {
@@ -87,17 +84,16 @@ function adviceOf(found: string, cause: unknown): string {
   return `see ${PAGE}`;
 }
 
-/** Whether the key of this control plane opens what the database holds. */
 async function requireKey(
   { secretsCanary, outbox }: StoresWithoutEnds,
-  { secretsKey: given, secretsKeyPrevious: previous, dataDir }: LookedAtConfig,
+  { secretsKey: given, secretsKeyPrevious: previous, dataDir }: LoadedConfig,
   warn: Warn,
 ): Promise<string> {
   const canary = await secretsCanary.find();
   const key = given ?? (await readSecretsKey(dataDir));
   if (key === undefined) {
     const found = `neither MATTING_SECRETS_KEY nor ${path.join(dataDir, SECRETS_KEY_FILE)} is there`;
-    // The first start makes a key, if no other key has sealed anything.
+    // The first start makes a key if none has sealed anything yet.
     if (canary === undefined) return `${found}; the first start makes it`;
     throw new Error(`${found}: restore the key that this database was used with`);
   }
@@ -109,7 +105,6 @@ async function requireKey(
   return 'opens what the database holds';
 }
 
-/** Whether dispatch has a node to send images to. */
 async function requireNodes(
   stores: StoresWithoutEnds,
   onDemand: boolean,

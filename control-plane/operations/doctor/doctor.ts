@@ -1,7 +1,6 @@
 /**
- * `matting doctor`: makes the checks of a control plane's start, one after the other, each with a
- * bound of its own. What one lacks keeps no other from being made. It changes nothing but what the
- * check of the storage writes and removes again.
+ * `matting doctor`: the checks of a control plane's start. Each has its own bound and runs even if
+ * others fail. It changes nothing, except that the storage check writes and removes blobs.
  */
 
 import { readFile } from 'node:fs/promises';
@@ -23,9 +22,9 @@ import type { Command } from 'commander';
 import { databaseFindings } from './database-findings.ts';
 import { storageFindings } from './storage-findings.ts';
 
-/** With fewer open files the public port takes less than 4096 connections. */
+/** With fewer, the public port takes less than 4096 connections. */
 const OPEN_FILES_MIN = 8192;
-/** The first start on SQLite makes the one, `make start` the other. */
+/** Made by the first start on SQLite, or by `make start`. */
 const NODE_TOKEN_FILE = 'node-token';
 
 async function examineControlPlane(given: Environment, packages: CliContext['packages']) {
@@ -51,7 +50,7 @@ async function examineControlPlane(given: Environment, packages: CliContext['pac
   return findings;
 }
 
-/** Another finding has already said what is wrong with the variables. */
+/** Another finding reports errors of the variables. */
 function orUndefined<T>(load: () => T): T | undefined {
   try {
     return load();
@@ -61,17 +60,14 @@ function orUndefined<T>(load: () => T): T | undefined {
   }
 }
 
-/**
- * The environment as the supervisor of `make start` gives it to its control plane: with the token
- * that it keeps in the data directory, where none is set.
- */
+/** Adds the token from the data directory, as the supervisor of `make start` does. */
 async function withSupervisorsToken(env: Environment, dataDir: string): Promise<Environment> {
   if (env.MATTING_NODE_TOKEN || env.MATTING_NODE_TOKEN_FILE) return env;
   const token = await textOf(path.join(dataDir, NODE_TOKEN_FILE));
   return token === undefined ? env : { ...env, MATTING_NODE_TOKEN: token };
 }
 
-/** Reads the secrets that files hold, so that the output can leave them out. */
+/** So that the output can leave them out. */
 async function secretsInFiles(env: Environment): Promise<string[]> {
   const dataDir = env.MATTING_DATA_DIR || 'data';
   const files = [SECRETS_KEY_FILE, NODE_TOKEN_FILE].map(name => textOf(path.join(dataDir, name)));

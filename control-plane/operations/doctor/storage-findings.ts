@@ -1,4 +1,3 @@
-/** The doctor tries the storages, the fallback too, as `matting storage check` does. */
 import path from 'node:path';
 import type { loadStorageConfig } from '@matting/core/settings.ts';
 import { type Finding, look } from '@matting/program/doctor/findings.ts';
@@ -28,7 +27,7 @@ async function tryStorage(
   url: string,
 ): Promise<string> {
   const storage = `the ${storageKindOf(url, storageKinds)?.noun ?? 'directory'} of ${variable}`;
-  // A try would create it with this user's rights in place of the service's.
+  // An attempt would create it with this user's rights instead of the service's.
   const missing = await missingOfStorage(url, storageKinds);
   if (missing.length > 0) {
     const root = storageDirectory(url);

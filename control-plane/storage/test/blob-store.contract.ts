@@ -1,4 +1,4 @@
-/** Every blob store does this, whatever it is made of; each kind has its suite call this. */
+/** The tests that every kind of blob store must pass. */
 import { text } from 'node:stream/consumers';
 import type { ExecutionContext } from 'ava';
 import { BlobNotFoundError, type BlobReading, type BlobStore } from '../blob-store.ts';
@@ -24,16 +24,16 @@ export async function get(store: BlobStore, name: string, reading?: BlobReading)
 
 export async function list(
   store: BlobStore,
-  ...asked: Parameters<BlobStore['listOlderThan']>
+  ...listed: Parameters<BlobStore['listOlderThan']>
 ): Promise<string[]> {
   const names: string[] = [];
-  for await (const name of store.listOlderThan(...asked)) names.push(name);
+  for await (const name of store.listOlderThan(...listed)) names.push(name);
   return names.sort();
 }
 
 type Declare = (title: string, body: (t: ExecutionContext) => unknown) => void;
 
-/** `test` is serial: each has the store of `storeOf` for itself, empty. */
+/** `test` must be serial: each test needs an empty store. */
 export function testBlobStore(test: Declare, storeOf: () => BlobStore): void {
   test('names › are of a kind and an id, and of nothing else', async t => {
     const names = [
@@ -104,7 +104,7 @@ function testWriting(test: Declare, storeOf: () => BlobStore): void {
 
   test('writing › takes an empty blob, and large ones of any size', async t => {
     const part = 8 * 1024 * 1024;
-    // Above a part a bucket takes it in parts.
+    // A bucket takes blobs over one part in parts.
     const sizes = [0, 1, part, part + 1, 2 * part + 12_345];
     for (const size of sizes) {
       const bytes = Buffer.alloc(size, `abcdefg${size}`);
@@ -167,7 +167,7 @@ function testListing(test: Declare, storeOf: () => BlobStore): void {
     for (const name of names) await put(storeOf(), name, 'x');
     t.deepEqual(await list(storeOf(), HOUR_MS), []);
     t.deepEqual(await list(storeOf(), -HOUR_MS), names);
-    // One after the other: another listing's look at the clock of the files is a file meanwhile.
+    // Sequential: a directory's listing creates a file to read its clock.
     const parts: string[][] = [];
     for (const part of [0, 1, 2, 0, 1, 2]) {
       parts.push(await list(storeOf(), -HOUR_MS, { part, of: 3 }));
