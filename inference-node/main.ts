@@ -58,7 +58,7 @@ async function make(...order: Parameters<NodeParts['make']>): ReturnType<NodePar
   return await makePrepared(source, key, to);
 }
 
-/** Also during the start. Never rejects. */
+/** Ends the node, even during its start. Never rejects. */
 function end(): void {
   if (ending !== undefined) return;
   starting.abort(new Error('the node was told to end while it started'));

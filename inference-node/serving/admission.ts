@@ -134,7 +134,7 @@ const MEGAPIXELS_MOST = Math.ceil(
 const ENGINE_BASE_BYTES = 150_000_000;
 const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
 const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
-/** For each process. Six engines of `standard` took 6.9 GB (H200). */
+/** CUDA's memory for each process. Six engines of `standard` took 6.9 GB (H200). */
 const CUDA_BYTES = 500_000_000;
 /** Share of the memory limit; pictures get the rest. */
 const ENGINES_FRACTION = 0.4;

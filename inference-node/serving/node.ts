@@ -100,7 +100,7 @@ export class InferenceNode {
     if (config.registryAddresses.length > 0) this.#registration = this.#register(listening);
   }
 
-  /** Also during the start. Never rejects. */
+  /** Ends the node, even during its start. Never rejects. */
   drain(hurry: AbortSignal): Promise<void> {
     return drainNode(this.#drainSteps(), { hurry, log: this.#log });
   }

@@ -56,7 +56,7 @@ export type ResultKind = 'cutout' | 'mask';
 
 export interface ImageOrder extends FinishChoices {
   readonly plan: RunnablePlan;
-  /** As the caller declared it. The decoder refuses a larger image. */
+  /** Declared size. The decoder refuses a larger image. */
   readonly declared: Size | undefined;
   readonly resultKind: ResultKind;
   readonly priority: EnginePriority;

@@ -1,4 +1,3 @@
-/** Answers callers, before and after the models are loaded. */
 import { cpus } from 'node:os';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import type { GetNodeInfoResponse } from '@matting/proto/gen/matting/v1/matte_service.ts';

@@ -67,7 +67,7 @@ class SeeingEngines extends FakeEnginePool {
   }
 }
 
-/** By a shipped plan whose models show that. */
+/** Cuts out by a shipped plan whose models show that. */
 async function cutOut(name: string, shown: Shown, extra: 'further' | 'none' = 'further') {
   const outline = (await loadPlanOutlines()).find(plan => plan.name === name);
   const engines = new SeeingEngines(shown);

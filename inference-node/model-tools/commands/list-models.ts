@@ -81,7 +81,7 @@ async function describe(manifest: ModelManifest, settings: CliConfig['settings']
     licence: spdx,
     trainingData: trainingData.reason,
     terms: { weights, trainingData },
-    /** It has the role refine in plans, and is not a model by itself. */
+    /** Such a model has the role refine in plans, and is not a model by itself. */
     refines: manifest.graph.trimap === true,
     /** Null: not measured. */
     peakBytes: manifest.measured?.peakBytes ?? null,

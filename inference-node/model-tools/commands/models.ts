@@ -297,7 +297,7 @@ async function openRuntime(
   return { wanted, openvino: typeof found === 'string' ? undefined : found, comparing: signal };
 }
 
-/** As a start would choose it here. Undefined: the CPU. */
+/** Provider that a start would choose here. Undefined: the CPU. */
 async function gpuProvider({ executionProvider, providerDir, childEnv }: CliConfig) {
   if (executionProvider === 'cpu') return undefined;
   if (executionProvider !== 'auto') return executionProvider;

@@ -29,9 +29,9 @@ interface QuantisationPlanOptions {
   readonly float32?: ReadonlySet<string>;
 }
 
-/** They select or interpolate, so no output lies outside of the input's range. */
+/** Operators that select or interpolate: no output lies outside of the input's range. */
 const SHARING_OPERATORS: ReadonlySet<string> = new Set(['MaxPool', 'Resize']);
-/** They have kernels on bytes, or lose nothing by a narrow result. */
+/** Operators with kernels on bytes, or that lose nothing by a narrow result. */
 const JOINING_OPERATORS: ReadonlySet<string> = new Set(['Concat', 'Add']);
 /** The runtime fuses them into the convolution before. */
 const ACTIVATIONS: ReadonlySet<string> = new Set(['Relu', 'Clip']);

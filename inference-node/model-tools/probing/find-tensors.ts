@@ -101,7 +101,7 @@ function canBeMatte(output: TensorFacts): boolean {
   return isNumbers && (dims === undefined || hasMatteShape(dims));
 }
 
-/** One channel, or two classes, before or after the sides; any batch. */
+/** A matte has one channel, or two classes, before or after the sides, in any batch. */
 function hasMatteShape(dims: Dims): boolean {
   if (dims.length === 2) return true;
   const [first = null, , last = null] = dims.slice(dims.length === 4 ? 1 : 0);

@@ -10,17 +10,17 @@ import {
 /** Stated by options, a manifest or the catalogue: no graph shows them. */
 export interface Facts
   extends Partial<Pick<ModelManifest, 'normalisation' | 'fit' | 'activation' | 'colourOrder'>> {
-  /** If the graph leaves it open. */
+  /** Stated if the graph leaves it open. */
   readonly size?: Size;
   /** Any multiple fits the graph. Absent: only `size` does. */
   readonly multipleOf?: number;
   /** The output shows the background. */
   readonly inverted?: boolean;
-  /** If several can be the matte. */
+  /** Stated if several can be the matte. */
   readonly output?: string;
   /** The first output is the matte, as in the programs that the catalogue's sources name. */
   readonly firstOutput?: true;
-  /** If the graph leaves its channels open. */
+  /** Stated if the graph leaves its channels open. */
   readonly trimap?: boolean;
 }
 

@@ -19,7 +19,7 @@ import {
 } from '@matting/serving/providers/provider-files.ts';
 import { filesIn, installWheel, type Wheel, type WheelInstall } from './install-wheel.ts';
 
-/** Its libraries load into the version of onnxruntime-node in its name (docs/gpu.md). */
+/** The libraries load into the version of onnxruntime-node in the name (docs/gpu.md). */
 export const CUDA_WHEEL: Wheel = {
   project: 'onnxruntime-gpu',
   name: 'onnxruntime_gpu-1.30.0-cp312-cp312-manylinux_2_28_x86_64.whl',

@@ -23,7 +23,7 @@ export interface HostedFile {
 
 export interface ModelHost {
   readonly url: string;
-  /** By path. If `commit` is set, a branch's path stands for the commit's. */
+  /** Keys are paths. If `commit` is set, a branch's path stands for the commit's. */
   readonly files: Map<string, HostedFile>;
   readonly answers: HostAnswer[];
   readonly requests: {

@@ -56,7 +56,7 @@ export interface Answer<Alpha extends Uint8Array = Uint8Array> {
 export type ToEngine =
   | { readonly kind: 'init'; readonly spec: SessionSpec }
   /**
-   * One part: rgb. `size`: of the picture within the input (picture/matte/model-input.ts).
+   * One part: rgb. `size`: the picture's within the input (picture/matte/model-input.ts).
    * Undefined: all of it.
    */
   | { readonly kind: 'run'; readonly id: number; readonly size?: Size | undefined };

@@ -330,7 +330,7 @@ const aging = () =>
     serverOptions: { 'grpc.keepalive_time_ms': KEEPALIVE_MS },
   });
 
-/** Resolves when the node has oldConnectionsEnded connections of that age to close, and pinged them. */
+/** Resolves when the node has asked connections of that age to close, and pinged them. */
 async function oldConnectionsEnded(): Promise<void> {
   const session = connectHttp2(`http://${node!.address}`);
   const [code] = await once(session, 'goaway');

@@ -44,7 +44,7 @@ export class Callers {
   readonly #options: CallersOptions;
   /** Digests have equal lengths, so a comparison reveals nothing about a token's. */
   #known: readonly { readonly digest: Buffer; readonly caller: Caller }[] = [];
-  /** As at the start: a list that lost its last token opens the node to nobody. */
+  /** State at the start: a list that lost its last token opens the node to nobody. */
   readonly #isOpen: boolean;
   readonly #images = new Map<string, number>();
 

@@ -66,7 +66,7 @@ async function sendImage(fields: Partial<MatteHeader>): Promise<MatteCaller> {
   return caller;
 }
 
-/** By error code. */
+/** Keys are error codes. */
 const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
   UNSUPPORTED_OUTPUT_FORMAT: [
     { outputFormat: JPEG, finishing: plain },

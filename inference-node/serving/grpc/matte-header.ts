@@ -236,9 +236,9 @@ export interface ByteOrder {
 }
 
 interface FileOrder extends ByteOrder {
-  /** As declared, to count memory. The bytes decide the format. */
+  /** Declared format, to count memory. The bytes decide the format. */
   readonly inputFormat: InputFormat | undefined;
-  /** As declared. The decoder refuses a larger image. */
+  /** Declared size. The decoder refuses a larger image. */
   readonly declared: Size | undefined;
 }
 

@@ -50,8 +50,8 @@ const OVERALL = '';
 const STREAMS_MAX = 256;
 
 /**
- * Then the server asks a direct caller for a new connection, which finds new nodes behind a name
- * and sees replaced certificates. Calls under way continue.
+ * Age at which the server asks a direct caller for a new connection, which finds new nodes behind a
+ * name and sees replaced certificates. Calls under way continue.
  */
 const CONNECTION_AGE_MAX_MS = 10 * 60_000;
 

@@ -100,7 +100,7 @@ export interface SourceGraph {
 }
 
 interface InputSizes {
-  /** Side of a square. Of a dynamic graph the shorter of inputWidth and inputHeight. */
+  /** Side of a square. For a dynamic graph the shorter of inputWidth and inputHeight. */
   readonly default: number;
   /** Measured sizes. Others that the fields below allow run at unknown quality. */
   readonly listed: readonly number[];

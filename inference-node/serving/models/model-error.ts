@@ -27,7 +27,7 @@ export class ModelError extends Error {
 /** Characters that a terminal obeys, or that hide or turn others. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
 
-/** One line of text that others wrote. Of an escape sequence it shows the characters. */
+/** One line of text that others wrote. Shows an escape sequence as its characters. */
 export function printable(text: string): string {
   return text
     .replace(/\s*\n\s*/g, ' ')

@@ -107,7 +107,7 @@ export async function loadPlanOutlines(
   return await PLANS.read(path);
 }
 
-/** An operator's own, next to the manifests of added models. There may be none. */
+/** An operator's own plans, next to the manifests of added models. There may be none. */
 export async function loadAddedPlans(directory: string): Promise<readonly PlanOutline[]> {
   const isThere = (await statOrNull(join(directory, PLANS_FILE))) !== null;
   return isThere ? await loadPlanOutlines(directory) : [];

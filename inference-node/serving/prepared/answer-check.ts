@@ -58,7 +58,7 @@ interface AnswerRecord {
 
 const MACHINES_MAX = 32;
 
-/** Undefined, or in one line what is wrong. Calls `stored` only if no answer was recorded. */
+/** Undefined if right, else in one line what is wrong. Calls `stored` only without a record. */
 export async function checkAnswer(
   model: PreparedModel,
   stored: () => Promise<readonly number[]>,

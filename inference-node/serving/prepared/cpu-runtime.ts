@@ -48,7 +48,7 @@ export interface RuntimeOptions {
   readonly comparing?: AbortSignal | undefined;
 }
 
-/** Processor and ONNX Runtime. Another machine is compared again. */
+/** Names processor and ONNX Runtime. Another machine is compared again. */
 type ThisMachine = Pick<Answering, 'machine'>;
 
 interface RuntimeRecord {

@@ -53,7 +53,7 @@ export function digestInstructions(cpuInfo = readCpuInfo()): string {
   return digest.slice(0, DIGEST_DIGITS);
 }
 
-/** They multiply bytes and add the products in 32 bits, in one instruction. */
+/** Classes that multiply bytes and add the products in 32 bits, in one instruction. */
 const INT8_CLASSES: ReadonlySet<string> = new Set([
   'x64-amx-int8',
   'x64-avx512-vnni',

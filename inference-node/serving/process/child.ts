@@ -68,7 +68,7 @@ export class Child<Incoming> {
   #killTimer: NodeJS.Timeout | undefined;
   #pollTimer: NodeJS.Timeout | undefined;
   #polls = 0;
-  /** Its own process has ended, but processes that it started may still live. */
+  /** End of its own process. Processes that it started may still live. */
   #end: Pick<ChildExit, 'code' | 'signal'> | undefined;
   #member: number | undefined;
   #stuck = false;
@@ -257,7 +257,7 @@ function isMember(pid: number, group: number): boolean {
   return Number(processGroup) === group && state !== 'Z' && state !== 'X';
 }
 
-/** Of a flood it logs only the number of lines. */
+/** Logs output by lines. From a flood it logs only their number. */
 
 const LINE_CHARACTERS_MAX = 1000;
 const LINES_MAX = 100;

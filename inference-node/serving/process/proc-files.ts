@@ -18,7 +18,7 @@ export function readStat(pid: number): string[] {
   return stat === undefined ? [] : stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 }
 
-/** Of all its threads, in ticks of 10 ms. */
+/** Processor time of all its threads, in ticks of 10 ms. */
 export function readProcessorTicks(pid: number): number {
   // utime and stime.
   const [user, system] = readStat(pid).slice(11, 13).map(Number);

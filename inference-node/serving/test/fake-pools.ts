@@ -165,7 +165,7 @@ export class FakePicturePool implements PicturePool {
   readonly gates: StageGates;
   readonly decoded: DecodeRequest[] = [];
   readonly resampled: Size[] = [];
-  /** Of transformed pictures only. */
+  /** Kinds and widths of transformed inputs. */
   readonly inputs: [kind: string, width: number][] = [];
   /** Undefined: the whole picture. */
   readonly parts: (Box | undefined)[] = [];

@@ -38,7 +38,7 @@ export function lowerHalf(thing: AlphaPlane, margin: number): HintShape & { box:
   return { box: [left!, Math.round(top + height / 2), right!, bottom!] };
 }
 
-/** As broad as the thing. */
+/** One stroke as broad as the thing. */
 export function broadStroke(thing: AlphaPlane): HintShape {
   const { left, top, width, height } = boxOf(thing);
   const [x, y] = [left + width / 2, top + height / 2];

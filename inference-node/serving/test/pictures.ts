@@ -82,9 +82,9 @@ export function loadVips(): Promise<typeof Vips> {
 
 export interface JxlOptions {
   readonly sixteenBit?: boolean;
-  /** Of one frame of an animation. */
+  /** Height of one frame of an animation. */
   readonly pageHeight?: number;
-  /** In the format's measure. Absent: lossless. */
+  /** Loss in the measure of the format. Absent: lossless. */
   readonly distance?: number;
 }
 

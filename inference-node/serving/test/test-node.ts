@@ -66,7 +66,7 @@ export interface TestNodeOptions {
   readonly opinion?: PlanRun;
   readonly bootId?: string;
   readonly tracing?: Tracing;
-  /** It has no work yet. */
+  /** Leaves the node without work. */
   readonly starting?: boolean;
 }
 

@@ -1,4 +1,3 @@
-/** This machine's GPUs, and whether CUDA computes on each what the CPU does. */
 import { type GpuListing, listGpus } from '../devices/list-gpus.ts';
 import { selectExecutionProvider } from './execution-provider.ts';
 

@@ -16,7 +16,6 @@ const ANSWER_TIMEOUT_MS = 120_000;
 interface AnsweringOptions {
   /** The engines' environment, which also selects their GPU. */
   readonly childEnv: Readonly<Record<string, string>>;
-  /** Default: this machine's share of cores. */
   readonly threads?: number;
   readonly timeoutMs?: number;
   readonly memoryMaxBytes?: number;
@@ -98,7 +97,7 @@ export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
       const stuck = `process ${child.pid} was killed and does not die`;
       reject(new Error(failure === undefined ? stuck : `${explain(failure, output)}; ${stuck}`));
     },
-    // By now all of its standard error has arrived.
+    // All of its standard error has arrived by now.
     onExit: exit => {
       clearTimeout(timer);
       if (matte !== undefined) return resolve(matte);

@@ -16,7 +16,7 @@ export interface EngineBounds {
 
 /** An engine that keeps more than this after a run is restarted. */
 interface ResidentBound {
-  /** As admission counts it. On a GPU the driver may make the process larger from the start. */
+  /** Memory as admission counts it. On a GPU the driver may add to it from the start. */
   readonly countedBytes: number;
   /** Growth over `countedBytes`, or over the resident size when the engine became ready. */
   readonly growthBytesMax: number;

@@ -12,7 +12,7 @@ export interface EngineRun {
    * one.
    */
   readonly rgb: Uint8Array;
-  /** Of the picture within the input (models/input-size.ts). Undefined: all of it. */
+  /** The picture's size within the input (models/input-size.ts). Undefined: all of it. */
   readonly size?: Size | undefined;
   readonly priority: EnginePriority;
   /** Aborting removes a waiting run from the queue, and drops the result of a running one. */
@@ -74,7 +74,7 @@ export interface EnginePoolMetrics {
   readonly deaths: Readonly<Record<EngineDeathCause, number>>;
   /** Sum over the engines of the time that each held an image, seconds. */
   readonly busyS: number;
-  /** Of the newest engine, ms: from spawn to ready, and its warm-up run. 0: none was ready yet. */
+  /** Load and warm-up run of the newest engine, ms. 0: none was ready yet. */
   readonly loadMs: number;
   readonly warmMs: number;
 }
