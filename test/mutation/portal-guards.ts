@@ -140,11 +140,11 @@ control-plane/portal/playground/use-playground.ts by control-plane/portal/playgr
 #submitCounted | if (!submitted | the playground › makes one job of a form that is sent twice
 #requireKnown | if (!this.#trusted | the playground › takes no byte of a file before the form has shown its token
 #requireKnown | if (!this.#known | the playground › takes no field that the form has not
-control-plane/portal/session/account-door.ts by control-plane/portal/page/pages.test.ts
+control-plane/portal/session/account-guard.ts by control-plane/portal/page/pages.test.ts
 requireAccess | filter | the door › lets no route start that names nobody, or two
-control-plane/portal/session/account-door.ts by control-plane/portal/test/attacks/every-route.test.ts
+control-plane/portal/session/account-guard.ts by control-plane/portal/test/attacks/every-route.test.ts
 admit | if (! | rights › a viewer has exactly the role’s rights, in the own account
-control-plane/portal/session/account-door.ts by control-plane/portal/test/attacks/people.test.ts: held forms
+control-plane/portal/session/account-guard.ts by control-plane/portal/test/attacks/people.test.ts: held forms
 findPerson | accountId), | change no account but the one that their page was made for
 control-plane/portal/session/authority.ts by control-plane/portal/people/authority.test.ts: the authority of people on sqlite
 authorityRefusalOf | makes nothing of who was signed out just now

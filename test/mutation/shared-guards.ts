@@ -49,7 +49,7 @@ program/ports/grpc-guard.ts by control-plane/core/test/registry-server.test.ts
 #opened | if (this.#strangers > this | a connection to the registry › without the token keeps no node out
 program/ports/grpc-guard.ts by inference-node/serving/grpc/strangers.test.ts
 watch | initialWindowSize | a call with a wrong token › that sends its file at once hears why, in messages of a megabyte
-program/ports/keyless.ts by control-plane/rembg/led-here.test.ts
+program/ports/keyless.ts by control-plane/rembg/redirected-requests.test.ts
 isSentByService | test | a download of this service is no program nearby, where any address is open
 program/ports/keyless.ts by control-plane/rembg/rembg.test.ts
 isOwnHost | isIP | a request without a key must come from nearby, without a proxy and not from a browser

@@ -11,7 +11,7 @@ import type { FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { icon } from '../page/icons.ts';
-import { phrase, time } from '../page/moments.ts';
+import { phrase, time } from '../page/times.ts';
 import { may } from '../session/roles.ts';
 import { PageError, type Visit } from '../session/visit.ts';
 

@@ -351,14 +351,14 @@ test('a session of the operator › that was signed out ends at every control pl
   const other = operatorAppOn(stores);
   t.teardown(() => other.close());
   const ended = cookieOf(await signIn(KEY));
-  const at = (door: FastifyInstance) =>
-    door.inject({ url: '/operator', headers: { host: HOST, cookie: ended } });
+  const at = (target: FastifyInstance) =>
+    target.inject({ url: '/operator', headers: { host: HOST, cookie: ended } });
   t.is((await at(other)).statusCode, 200);
   await send('/operator', '/operator/sign-out', {}, { cookie: ended });
   const restarted = operatorAppOn(stores);
   t.teardown(() => restarted.close());
-  for (const door of [app, other, restarted]) {
-    t.is((await at(door)).headers.location, '/operator/sign-in');
+  for (const target of [app, other, restarted]) {
+    t.is((await at(target)).headers.location, '/operator/sign-in');
   }
   t.is((await read('/operator')).statusCode, 200, 'others go on');
 });

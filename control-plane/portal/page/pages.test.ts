@@ -5,7 +5,7 @@ import { pathOf } from '@matting/http/request-path.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
 import fastify, { type FastifyInstance } from 'fastify';
-import { guardAccountArea, redirectToSignIn } from '../session/account-door.ts';
+import { guardAccountArea, redirectToSignIn } from '../session/account-guard.ts';
 import { AuthorityError, actingPerson } from '../session/authority.ts';
 import { csrfTokenOf } from '../session/form-token.ts';
 import { createSecret } from '../session/secret.ts';
@@ -28,9 +28,9 @@ import {
 } from './forms.ts';
 import { type Child, html } from './html.ts';
 import { pager, segments, tabs } from './links.ts';
-import { ago, phrase, time } from './moments.ts';
 import { badge, fold, notice, panel, section } from './sections.ts';
 import { dataTable, definitionList, emptyState, figures, shortId } from './tables.ts';
+import { ago, phrase, time } from './times.ts';
 
 const test = ava.serial;
 
@@ -266,41 +266,41 @@ const OWNER = {
   memberships: [{ accountId: 'account-1', accountName: 'Shop', role: 'owner' as const }],
 };
 
-async function openDoor(
+async function openGuardedApp(
   baseUrl = BASE_URL,
   canSignIn = true,
-  more: (door: FastifyInstance) => void = () => undefined,
+  more: (app: FastifyInstance) => void = () => undefined,
 ): Promise<FastifyInstance> {
-  const door = fastify();
-  door.removeAllContentTypeParsers();
-  door.addContentTypeParser('*', (_request, _payload, done) => done(null));
-  await door.register(cookie);
-  door.setErrorHandler((error, request, reply) => {
+  const guarded = fastify();
+  guarded.removeAllContentTypeParsers();
+  guarded.addContentTypeParser('*', (_request, _payload, done) => done(null));
+  await guarded.register(cookie);
+  guarded.setErrorHandler((error, request, reply) => {
     if (error instanceof AuthorityError) return redirectToSignIn(request, reply);
     const { status, kind } = error instanceof PageError ? error : { status: 500, kind: `${error}` };
     return reply.code(status).send(kind);
   });
   const find = async (secret: string) => (secret === SECRET ? OWNER : undefined);
-  guardAccountArea(door, { find }, { baseUrl, canSignIn });
+  guardAccountArea(guarded, { find }, { baseUrl, canSignIn });
   const people = { config: { permission: 'people.manage' } } as const;
-  door.get('/account/people', people, async request => visitOf(request).mail);
-  door.get('/account/sign-in', { config: { public: true } }, async () => 'sign in');
-  door.post('/account/sign-in', { config: { public: true } }, async () => 'signed in');
-  door.post('/account/notifications', { config: { cookieless: true } }, async () => 'noted');
-  more(door);
-  await door.ready();
-  return door;
+  guarded.get('/account/people', people, async request => visitOf(request).mail);
+  guarded.get('/account/sign-in', { config: { public: true } }, async () => 'sign in');
+  guarded.post('/account/sign-in', { config: { public: true } }, async () => 'signed in');
+  guarded.post('/account/notifications', { config: { cookieless: true } }, async () => 'noted');
+  more(guarded);
+  await guarded.ready();
+  return guarded;
 }
 
-let door: FastifyInstance;
+let guarded: FastifyInstance;
 test.before(async () => {
-  door = await openDoor();
+  guarded = await openGuardedApp();
 });
-test.after.always(() => door.close());
+test.after.always(() => guarded.close());
 
 test('the door › lets no route start that names nobody, or two', async t => {
   const opening = (config: object) =>
-    openDoor(BASE_URL, true, extra => {
+    openGuardedApp(BASE_URL, true, extra => {
       extra.get('/account/forgotten', { config }, async () => 'open');
     });
   await t.throwsAsync(opening({}), { message: /must name a permission, public or cookieless/ });
@@ -310,7 +310,7 @@ test('the door › lets no route start that names nobody, or two', async t => {
 test('the door › asks for the token of the visitor before sign-in', async t => {
   const visitor = createSecret();
   const sent = (token: string) =>
-    door.inject({
+    guarded.inject({
       method: 'POST',
       url: '/account/sign-in',
       payload: `csrf=${token}`,
@@ -325,19 +325,19 @@ test('the door › asks for the token of the visitor before sign-in', async t =>
 });
 
 test('the door › looks at no cookie where a provider calls', async t => {
-  const answer = await door.inject({ method: 'POST', url: '/account/notifications' });
+  const answer = await guarded.inject({ method: 'POST', url: '/account/notifications' });
   t.is(answer.body, 'noted');
 });
 
 test('the door › says where nobody can sign in', async t => {
-  const insecure = await openDoor('http://matting.example', false);
+  const insecure = await openGuardedApp('http://matting.example', false);
   const answer = await insecure.inject({ url: '/account/sign-in' });
   t.deepEqual([answer.statusCode, answer.body], [403, 'insecure']);
   await insecure.close();
 });
 
 test('the door › leads from one name of this machine to the one that links have', async t => {
-  const own = await openDoor('http://127.0.0.1:8080');
+  const own = await openGuardedApp('http://127.0.0.1:8080');
   const url = '/account/sign-in?to=x';
   const there = await own.inject({ url, headers: { host: '127.0.0.1:8080' } });
   t.is(there.body, 'sign in');

@@ -28,32 +28,32 @@ declare module 'fastify' {
   }
 }
 
-interface Door {
+interface AreaRules {
   isOwnOrigin(origin: string, request: FastifyRequest): boolean;
   /** Notes the person of the cookie. @throws AuthorityError: nobody, or without the permission */
   admit(request: FastifyRequest, reply: FastifyReply): void | Promise<void>;
   tokenOf(request: FastifyRequest): string | undefined;
 }
 
-export function guardRoutes(scope: FastifyInstance, door: Door): void {
+export function guardRoutes(scope: FastifyInstance, rules: AreaRules): void {
   scope.addHook('onRequest', async (request, reply) => {
     const { cookieless, body } = request.routeOptions.config;
     // Otherwise browsers send `Origin: null` with the forms of our own pages.
     reply.header('referrer-policy', 'same-origin');
     if (cookieless === true) return;
     const isForm = !isRead(request);
-    if (isForm) requireOrigin(request, door);
-    await door.admit(request, reply);
+    if (isForm) requireOrigin(request, rules);
+    await rules.admit(request, reply);
     if (!isForm) return;
-    if (body !== 'tokenless' && !door.tokenOf(request)) throw new PageError('staleForm');
+    if (body !== 'tokenless' && !rules.tokenOf(request)) throw new PageError('staleForm');
     if (body !== 'multipart') requireFormHead(request);
   });
   scope.addHook('preHandler', async (request, reply) => {
     const { cookieless, body } = request.routeOptions.config;
     if (cookieless === true || isRead(request)) return;
-    const admitAgain = async () => door.admit(request, reply);
+    const admitAgain = async () => rules.admit(request, reply);
     const requireToken = (given: string) => {
-      const expected = door.tokenOf(request);
+      const expected = rules.tokenOf(request);
       if (!expected || !isSameText(given, expected)) throw new PageError('staleForm');
     };
     if (body === 'multipart') {
@@ -98,8 +98,8 @@ export function isRead({ method }: FastifyRequest): boolean {
 }
 
 /** Browsers send an Origin with every POST. @throws PageError otherOrigin */
-function requireOrigin(request: FastifyRequest, door: Door): void {
+function requireOrigin(request: FastifyRequest, rules: AreaRules): void {
   const [origin, ...more] = headerValues(request.raw, 'origin');
-  const isOwn = origin !== undefined && more.length === 0 && door.isOwnOrigin(origin, request);
+  const isOwn = origin !== undefined && more.length === 0 && rules.isOwnOrigin(origin, request);
   if (!isOwn) throw new PageError('otherOrigin');
 }
