@@ -85,7 +85,7 @@ export async function submitItems(
     contents = await make();
     await manyJobs.requireAccepting(caller, contents.request);
   } catch (refusal) {
-    // A parallel request may have made the batch meanwhile. A join is never refused.
+    // A parallel request may have made the batch meanwhile: then this request joins it.
     const made = await batches.findByIdempotencyKey(apiKeyId, keyHash);
     if (made === undefined) throw refusal;
     return joined(made);

@@ -30,7 +30,7 @@ declare module '@matting/database/database.ts' {
       account_id: string;
       /** Set until the item is a job. */
       image_url: string | null;
-      /** image_url from then on, until the job succeeds: submit-again.ts. */
+      /** The image_url of an item that is a job, until the job succeeds (submit-again.ts). */
       again_url: string | null;
       reference: string | null;
     };

@@ -53,7 +53,7 @@ export interface ReadArguments {
   readonly fields: MattingFields;
   readonly zeros: readonly TextField[];
   readonly idempotencyKey: string | undefined;
-  /** The part that is not in the upload yet. Empty if the image came as a long text. */
+  /** The image in Base64, if read-message.ts did not write it into the upload. Else empty. */
   readonly base64: string;
   readonly imageId: string | undefined;
   readonly preview: boolean;

@@ -132,7 +132,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings) {
   return {
     ...{ readUsage, resultDownload, resultReaders, models, fleet: core.fleet },
     orders: new Orders(stores.orders, priceList, paymentInstructions),
-    /** Pages use these directly if no other rule applies. */
+    /** Pages use these directly if no use case adds a rule. */
     stores,
     ledgerHistory: new LedgerHistory(stores),
     sessions: sessionsIn(stores.sessions),

@@ -61,7 +61,10 @@ export class ManageAlerts {
     this.#dependencies = dependencies;
   }
 
-  /** Unless `webhook` is `readable`, it needs a new secret. @returns mailsUsedUp: of today */
+  /**
+   * If `webhook` is not `readable`, it needs a new secret. @returns mailsUsedUp: today's mails are
+   * used up
+   */
   async view(accountId: string) {
     const { settings, alerts, secrets, mails, messagesMax } = this.#dependencies;
     const { thresholds, webhook, test, sentToday } = await settings.read(accountId);

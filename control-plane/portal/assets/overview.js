@@ -4,7 +4,7 @@
  */
 // @ts-check
 
-/** playground.js has the same name. */
+/** The name of the browser's cache, as in playground.js. */
 const HANDED_OVER = 'playground';
 
 const found = document.querySelector('a[data-drop-link]');

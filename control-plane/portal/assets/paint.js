@@ -13,7 +13,7 @@ const POINTS_MAX = 4096;
 const STEP_SHARE = 0.4;
 /** A step of the size, as a share of the picture's longer side. */
 const NOTCH_SHARE = 0.005;
-/** Notches of an arrow key with Shift. Without Shift it is one. */
+/** An arrow key moves the cursor by this many notches with Shift, else by one. */
 const LARGE_STEP = 10;
 const CROSS = 12;
 /** How long a cut-out's change is shown. */
@@ -41,7 +41,7 @@ const COLOURS = {
  * @property {(all: Mark[], canRedo: boolean) => void} changed
  */
 
-/** A page that changes in place sends `stage` for a form that is ready. */
+/** Forms that are ready: a page that changes in place can send `stage` again for one. */
 const offered = new WeakSet();
 
 /**
@@ -85,7 +85,7 @@ async function show(form, originalHref) {
   });
 }
 
-/** Undefined: the browser cannot show it, or its shape differs. @param {Size} picture */
+/** Undefined: the browser cannot show the cut-out, or its shape differs. @param {Size} picture */
 async function cutOutOf(picture) {
   const shown = document.querySelector('.stage .canvas img.picture');
   const image = shown instanceof HTMLImageElement ? await loaded(shown.src) : undefined;
@@ -161,7 +161,7 @@ function showForAMoment(sheet, figure) {
   figure.addEventListener('pointerdown', () => sheet.remove(), { once: true });
 }
 
-/** Undefined: this browser cannot show it. @param {string} href */
+/** Undefined: this browser cannot show the image. @param {string} href */
 async function loaded(href) {
   const image = new Image();
   image.src = href;

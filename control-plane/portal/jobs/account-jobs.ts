@@ -27,7 +27,7 @@ export const DAYS_LISTED = [1, 7, 30] as const;
 type DaysListed = (typeof DAYS_LISTED)[number];
 const ACCOUNT_JOBS_PAGE = 50;
 const KEYS_OFFERED_MAX = 200;
-/** Each reads up to 40 pages of the list before its first byte. */
+/** An archive reads up to 40 pages of the list before its first byte. */
 const ARCHIVES_AT_ONCE_MAX = 16;
 const ARCHIVES_RETRY_AFTER_S = 10;
 

@@ -123,7 +123,10 @@ export interface TestBounds {
   readonly messagesMax: number;
 }
 
-/** Counts a test. Its time outlives the address. Undefined: send it. */
+/**
+ * Counts a test of the account's address, and bounds tests even if the address changes. Undefined:
+ * the test may be sent.
+ */
 export async function takeTest(
   database: Database,
   tx: Db,

@@ -48,7 +48,10 @@ export class OperateOrders {
     this.#accounts = accounts;
   }
 
-  /** The latest first. @throws ContractError NOT_FOUND: the account; INVALID_REQUEST: `after` */
+  /**
+   * Lists the latest orders first. @throws ContractError NOT_FOUND: the account; INVALID_REQUEST:
+   * `after`
+   */
   async list({ state, account, limit, after }: OrderQuestion) {
     const cursor = after === undefined ? undefined : parseCursor(after);
     if (after !== undefined && cursor === undefined) {

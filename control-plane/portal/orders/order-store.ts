@@ -110,7 +110,8 @@ function placeReferred(
 ): Promise<PlaceOutcome> {
   const { accountId, id } = order;
   return transact(database, async tx => {
-    // Locks the account's row: two transactions at once would each miss the other's order.
+    // Locks the account's row. Otherwise two transactions at once would each miss the other's
+    // order.
     const { log } = await requireAuthority(database, tx, { accountId, actor: by, entryId });
     if ((await readBalances(tx, accountId)) === undefined) return { kind: 'unknown-account' };
     const existing = await readOrder(database, tx, id);

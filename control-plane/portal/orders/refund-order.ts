@@ -113,7 +113,8 @@ export async function applyWaitingRefunds(
   for (const { refund, amount, appliedAtMs } of refunds) {
     if (appliedAtMs !== null) continue;
     const order = await requireOrder(database, tx, orderId);
-    // A repeat may use another id: the earlier entry was rolled back, or the order is paid.
+    // A new id in each run of the transaction is safe: a repeat means that the earlier entry was
+    // rolled back.
     const by = { actor, auditId: randomUUID() };
     await applyRefund(database, tx, order, refund, amount, by);
   }

@@ -81,7 +81,7 @@ const BLACK: Colour = [0, 0, 0];
 interface Theme {
   /** `--ground`, `--paper` and `--sunk` of style.css. */
   readonly grounds: readonly Colour[];
-  /** What the colour is mixed with until it is legible. */
+  /** White or black, which the colour is mixed with until it is legible. */
   readonly towards: Colour;
   readonly tintShare: number;
 }

@@ -17,7 +17,7 @@ export type Child = VNode | string | number | null | undefined | false | readonl
 const ADDRESSES = new Set(['href', 'src', 'action', 'formaction', 'poster']);
 /** Paths of this host, anchors, http(s), mail, and pictures of scripts. */
 const SAFE_ADDRESS = /^(?:$|\/(?![/\\])|[#?]|https?:\/\/|mailto:|data:image\/(?:png|webp|avif);)/i;
-/** The policy of the pages forbids `style` and `on…`. The others insert text as markup. */
+/** The pages' policy forbids `style` and `on…`. The other attributes insert text as markup. */
 const REFUSED = /^(?:style|on.*|dangerouslySetInnerHTML|innerHTML|srcdoc)$/i;
 
 class MarkupError extends Error {}

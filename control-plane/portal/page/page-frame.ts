@@ -37,7 +37,7 @@ export interface NavLink {
 interface Frame {
   /** The logo links here. Below it are the assets, and the forms `/sign-out` and `/language`. */
   readonly path: string;
-  /** Empty: a stranger's page, in one narrow column. */
+  /** Links of the navigation. Empty: a stranger's page, in one narrow column. */
   readonly nav: readonly NavLink[];
   readonly navigation: string;
   readonly search?: Child;
@@ -222,7 +222,7 @@ function profileLink({ mail }: SignedIn, words: Words): VNode {
     ${icon('profile')}<span>${mail}</span></a>`;
 }
 
-/** The choice is stored, so this is a form. It comes back to this page. */
+/** The service stores the choice, so this is a form. It comes back to this page. */
 function languageForms({ language, words, path, csrf, address }: FrameProps): VNode | null {
   if (csrf === undefined) return null;
   const others = LANGUAGES.filter(one => one !== language);

@@ -104,7 +104,7 @@ export class Invitations {
 
 interface LetterOf {
   readonly accountName: string;
-  /** @param id the mail's, which the text is bound to */
+  /** @param id the mail's. The encrypted text is bound to it. */
   readonly seal: (text: string, id: string) => string;
   readonly messagesMax?: number;
 }

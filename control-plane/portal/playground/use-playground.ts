@@ -201,7 +201,7 @@ const OWN = [CSRF_FIELD, 'once', 'sample'] as const;
 const SHAPES: readonly string[] = ['keep', 'erase'];
 /** The page's script fills in the file's name. */
 const NAME = 'reference';
-/** Every option and token fits. Longer ones are refused. */
+/** Longer values are refused. Every real option and token fits. */
 const OPTION_BYTES_MAX = 200;
 
 export type Options = ReadonlyMap<PlaygroundOption, string>;

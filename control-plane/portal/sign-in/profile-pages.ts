@@ -279,7 +279,7 @@ function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSes
   ];
 }
 
-/** An agent can name several browsers. The first in this order counts. */
+/** The User-Agent of one browser often names others. The first in this order counts. */
 const BROWSERS = [
   ['Edg/', 'Edge'],
   ['OPR/', 'Opera'],

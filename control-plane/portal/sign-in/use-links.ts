@@ -50,8 +50,8 @@ export class UseLinks {
   }
 
   /**
-   * Takes the password of the person with the mail, or a new one. Does not reveal whether the
-   * person exists to anybody who does not know the password or is let in.
+   * Takes the password of the person with the mail, or a new one. Only somebody who knows the
+   * password, or is let in, learns whether the person exists.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   async acceptInvitation(token: string, password: string, by: LinkUser): Promise<AcceptOutcome> {

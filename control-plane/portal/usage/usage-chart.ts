@@ -84,7 +84,7 @@ interface BarChartProps {
   readonly format: (value: number) => string;
   readonly tableLabel: string;
   readonly barLabel: string;
-  /** Keeps the legend from adding up means. */
+  /** The values are averages, so the legend shows no sum of them. */
   readonly areMeans?: boolean;
 }
 

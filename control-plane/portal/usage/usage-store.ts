@@ -222,7 +222,7 @@ type CountedJob = Pick<SettledJob, 'accountId' | 'jobId' | 'apiKeyId' | 'format'
   readonly outcome: SettledJob['outcome'] | 'corrected';
 };
 
-/** On the day of the settlement's own instant, so that no midnight can fall between. */
+/** Counts the job on the day of its ledger entry, even if midnight falls between. */
 export async function countSettledJob(database: Database, tx: Db, job: SettledJob): Promise<void> {
   const { accountId, jobId, apiKeyId, outcome, format, credits } = job;
   const counted = { accountId, jobId, apiKeyId, outcome, format, credits };
