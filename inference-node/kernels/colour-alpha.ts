@@ -1,18 +1,17 @@
 /**
- * Estimates alpha from the picture's own colours. The subject's and the background's colour are
- * extended from where the matte is sure to where it is not, from coarse to fine (pull-push: Gortler
- * et al., "The Lumigraph", SIGGRAPH 1996, section 3.4). A pixel's position on the line between the
- * two is its alpha; the estimate counts as far as the two differ and the line explains the pixel.
+ * Estimates alpha from the picture's own colours. The colours of subject and background are
+ * extended from certain to uncertain pixels, from coarse to fine (pull-push: Gortler et al., "The
+ * Lumigraph", SIGGRAPH 1996, section 3.4). A pixel's alpha is its position on the line between the
+ * two.
  *
  * Each of the two is a plane of cells, one vector per cell: red, green, blue, weight.
  */
 import { least, PIXEL, toFloats } from './pixel';
 
 /**
- * Adds the pixels of which the matte is sure to their cells.
- * @param guide four bytes a pixel; the fourth is ignored.
- * @param sure alpha nearer than this to 0 or 255 is only background or only subject.
- * @param cellPx side of a cell, pixels.
+ * @param guide four bytes a pixel; the fourth is ignored
+ * @param sure alpha nearer than this to 0 or 255 is certain
+ * @param cellPx side of a cell
  */
 export function sumKnown(
   guide: usize,
@@ -43,7 +42,6 @@ export function sumKnown(
   }
 }
 
-/** Makes cells of twice the side: sums of the four, two or one that they cover. */
 export function sumCells(fine: usize, width: i32, height: i32, coarse: usize): void {
   const stride = <usize>width * PIXEL;
   for (let y = 0; y < height; y += 2) {
@@ -62,12 +60,12 @@ export function sumCells(fine: usize, width: i32, height: i32, coarse: usize): v
 }
 
 /**
- * Turns sums into means of weight 1, in place, and fills in from the coarser cells where little or
- * nothing is known. The weight is 0 where the coarser cells know nothing either.
- * @param coarser cells of half the sides, rounded up; 0: none.
- * @param coarserWeight weight of a coarser cell relative to one known pixel.
- * @param seen vectors of which the fourth is alpha: cells all opaque or all transparent are
- *   left as they are; 0: none.
+ * Turns sums into means of weight 1, in place, and fills gaps from the coarser cells; 0 if these
+ * are empty too.
+ * @param coarser cells of half the sides, rounded up; 0: none
+ * @param coarserWeight relative to one known pixel
+ * @param seen vectors with alpha as the fourth: fully opaque and fully transparent cells do not
+ * change; 0: none
  */
 export function carryOn(
   cells: usize,
@@ -99,7 +97,7 @@ export function carryOn(
   }
 }
 
-/** Interpolates the four nearest cells. @param x in cells, from the plane's edge. */
+/** @param x, y in cells, from the plane's edge */
 function between(cells: usize, width: i32, height: i32, x: f32, y: f32): v128 {
   const across = <f32>Math.min(<f32>(width - 1), Math.max(0, x - 0.5));
   const down = <f32>Math.min(<f32>(height - 1), Math.max(0, y - 0.5));
@@ -119,7 +117,6 @@ function mix(one: v128, other: v128, share: v128): v128 {
   return f32x4.add(one, f32x4.mul(f32x4.sub(other, one), share));
 }
 
-/** Dot product of the first three lanes. */
 function dot(one: v128, other: v128): f32 {
   const products = f32x4.mul(one, other);
   return (
@@ -130,11 +127,11 @@ function dot(one: v128, other: v128): f32 {
 }
 
 /**
- * Changes alpha where the matte is not sure, in place.
+ * Moves uncertain alpha towards the estimate, in place.
  * @param distanceHalf distance of the two colours (0 to 255) at which the estimate has half its
- *   weight.
- * @param offLine distance of a pixel from the line between them at which the weight falls to 1 / e.
- * @param trust weight of the estimate where the colours are as distinct as possible.
+ * weight
+ * @param offLine distance of a pixel from the line at which the weight falls to 1 / e
+ * @param trust weight of the estimate for the most distinct colours
  */
 export function applySides(
   guide: usize,
@@ -160,14 +157,14 @@ export function applySides(
       const down: f32 = (<f32>y + 0.5) * scale;
       const ofSubject = between(subject, gridWidth, gridHeight, across, down);
       const ofBackground = between(background, gridWidth, gridHeight, across, down);
-      // One of the two is known nowhere in the picture.
+      // Subject or background is known nowhere in the picture.
       const known = f32x4.extract_lane(ofSubject, 3) * f32x4.extract_lane(ofBackground, 3);
       if (known === 0) return;
       const line = f32x4.sub(ofSubject, ofBackground);
       const seen = f32x4.sub(toFloats(v128.load32_zero(guide)), ofBackground);
       const distance = dot(line, line);
-      const place: f32 = distance === 0 ? 0 : dot(line, seen) / distance;
-      const answer = <f32>Math.min(1, Math.max(0, place));
+      const position: f32 = distance === 0 ? 0 : dot(line, seen) / distance;
+      const answer = <f32>Math.min(1, Math.max(0, position));
       const miss = f32x4.sub(seen, f32x4.mul(line, f32x4.splat(answer)));
       const clear = distance / (distance + distanceHalf * distanceHalf);
       const belief = trust * clear * Mathf.exp(-dot(miss, miss) / (offLine * offLine));

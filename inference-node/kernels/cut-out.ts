@@ -1,12 +1,12 @@
 /**
- * Scales and composites pixels with straight alpha. In between colours are multiplied by alpha, as
- * floats that are not rounded: what is transparent adds no colour, and a soft edge keeps its own.
+ * Scales and composites pixels with straight alpha. Intermediate colours are premultiplied floats,
+ * so transparent pixels add no colour and soft edges keep theirs.
  */
 import { PIXEL, toBytes, toFloats } from './pixel';
 
 const OPAQUE: f32 = 255;
 
-/** Four bytes a pixel to vectors, colours multiplied by alpha (0 to 1); alpha stays 0 to 255. */
+/** Alpha stays 0 to 255. */
 export function premultiply(pixels: usize, count: i32, out: usize): void {
   for (const end = out + <usize>count * PIXEL; out < end; out += PIXEL, pixels += 4) {
     const colour = toFloats(v128.load32_zero(pixels));
@@ -16,7 +16,6 @@ export function premultiply(pixels: usize, count: i32, out: usize): void {
   }
 }
 
-/** Vectors along a row: as alongColour. */
 export function alongVectors(
   row: usize,
   starts: usize,
@@ -36,8 +35,8 @@ export function alongVectors(
 }
 
 /**
- * Rows of vectors to pixels with straight alpha; 0 where alpha rounds to 0. Alpha above 255, from
- * weights below 0, divides its colours before it is clamped: so no edge gets lighter or darker.
+ * Negative weights can raise alpha above 255: dividing by it before clamping keeps edges from
+ * getting lighter or darker.
  */
 export function acrossCutOut(rows: usize, weights: usize, taps: i32, count: i32, out: usize): void {
   const end = <usize>count * PIXEL;
@@ -51,7 +50,6 @@ export function acrossCutOut(rows: usize, weights: usize, taps: i32, count: i32,
   }
 }
 
-/** A pixel of colours that are multiplied by alpha. */
 function straight(vector: v128): u32 {
   const alpha = f32x4.extract_lane(vector, 3);
   if (alpha < 0.5) return 0;
@@ -59,7 +57,6 @@ function straight(vector: v128): u32 {
   return <u32>i32x4.extract_lane(toBytes(f32x4.replace_lane(colours, 3, alpha)), 0);
 }
 
-/** Pixels over others, both with straight alpha, in the place of those beneath. */
 export function layOnto(above: usize, count: i32, beneath: usize): void {
   for (const end = beneath + 4 * <usize>count; beneath < end; beneath += 4, above += 4) {
     const pixel = load<u32>(above);

@@ -1,6 +1,6 @@
 /**
- * Compresses bytes as Huffman codes and runs of one byte (RFC 1951), without a search for repeats.
- * A symbol is a byte, the end of the block, or the length of a run of the byte before it.
+ * Compresses bytes as Huffman codes and runs of one byte (RFC 1951), without searching for repeats.
+ * A symbol is a byte, the end of the block, or the length of a run of the preceding byte.
  */
 
 const BYTES: usize = 16;
@@ -10,7 +10,7 @@ const RUN_MIN: usize = 8;
 const RUN_MAX: usize = 258;
 const ADLER_BASE: u64 = 65_521;
 
-/** The length of the run of the byte before `at`, 0 if it is shorter than 8. */
+/** Length of the run of the byte before `at`; 0 if shorter than 8. */
 function runAt(at: usize, end: usize): usize {
   const byte = load<u8>(at - 1);
   const bytes = i8x16.splat(<i8>byte);
@@ -22,7 +22,7 @@ function runAt(at: usize, end: usize): usize {
   return to - at;
 }
 
-/** Bits behind the symbol of a run that tell its length. */
+/** Bits after a run's symbol that give its exact length. */
 function extraBits(run: usize): usize {
   return run === RUN_MAX ? 0 : <usize>max(0, 29 - clz(<i32>run - 3));
 }
@@ -37,17 +37,14 @@ function count(counts: usize, symbol: usize): void {
   store<u32>(at, load<u32>(at) + 1);
 }
 
-/**
- * Counts the symbols of a block. The byte before the first is read.
- * @param counts a number for each of the 286.
- */
+/** Reads the byte before the first. @param counts a number for each of the 286 symbols */
 export function countSymbols(bytes: usize, length: i32, counts: usize): void {
   memory.fill(counts, 0, 4 * SYMBOLS);
   const end = bytes + <usize>length;
   while (bytes < end) {
     const run = runAt(bytes, end);
     if (run > 0) count(counts, symbolOf(run));
-    // A run begins at every fourth byte at most: looking at each takes longer.
+    // Looking for a run at each byte takes longer.
     else for (const to = min(end, bytes + 4); bytes < to; bytes++) count(counts, load<u8>(bytes));
     bytes += run;
   }
@@ -55,10 +52,9 @@ export function countSymbols(bytes: usize, length: i32, counts: usize): void {
 }
 
 /**
- * Writes the symbols of a block and its end. Returns the number of bits in `out`; up to eight bytes
- * from there on become 0.
- * @param codes for each symbol its code, and from the 16th bit on the length of that, at most 14.
- * @param bits already in `out`.
+ * Returns the number of bits in `out`, and zeroes up to eight bytes after them.
+ * @param codes each has its length, at most 14, from bit 16 on
+ * @param bits already in `out`
  */
 export function writeSymbols(
   bytes: usize,
@@ -78,7 +74,7 @@ export function writeSymbols(
       const extra = extraBits(run);
       const rest = <u64>((run - 3) & ((1 << extra) - 1));
       buffer |= (<u64>(code & 0xffff) | (rest << (code >> 16))) << held;
-      // The code of the only distance, 1, is a bit of 0.
+      // The only distance, 1, has the code 0 of one bit.
       held += <usize>(code >> 16) + extra + 1;
       bytes += run;
     } else {
@@ -98,7 +94,7 @@ export function writeSymbols(
   return 8 * (to - out) + held + (code >> 16);
 }
 
-/** zlib's checksum (RFC 1950) of bytes behind those of `sum`. */
+/** Continues zlib's checksum `sum` (RFC 1950). */
 export function adler32(bytes: usize, length: i32, sum: u32): u32 {
   let a = <u64>(sum & 0xffff);
   let b = <u64>(sum >> 16);

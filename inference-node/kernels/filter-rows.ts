@@ -1,15 +1,16 @@
 /**
- * Filters rows for PNG (ISO/IEC 15948, clause 9), all by Paeth's filter: choosing one of the five
- * for each row takes twice the time, and saves 0 to 2 % of a cut-out's bytes, 3 % of a drawing's.
+ * Filters rows for PNG (ISO/IEC 15948, clause 9), all by Paeth's filter. Choosing one of the five
+ * filters for each row takes twice the time and saves 0 to 2 % of a cut-out's bytes, 3 % of a
+ * drawing's.
  */
 
 const BYTES: usize = 16;
 const PAETH: u8 = 4;
 
 /**
- * Rows lie one behind the other, before the first what is above it. Writes for each the filter's
- * number and its bytes; up to 15 bytes behind the last become arbitrary.
- * @param length bytes of a row.
+ * Writes for each row the filter's number and the filtered bytes; up to 15 bytes after the last
+ * become arbitrary. The row above the first precedes it in memory.
+ * @param length bytes of a row
  */
 export function filterRows(
   bytes: usize,
@@ -23,7 +24,7 @@ export function filterRows(
     store<u8>(out, PAETH);
     let to = out + 1;
     const end = bytes + <usize>length;
-    // What lies left of a row is 0, and then the nearest is what lies above.
+    // Left of a row all is 0, so the nearest byte is the one above.
     for (const first = bytes + before; bytes < first; bytes++, to++) {
       store<u8>(to, load<u8>(bytes) - load<u8>(bytes - <usize>length));
     }
@@ -41,9 +42,8 @@ export function filterRows(
 }
 
 /**
- * Paeth's: of left, above and above left the one nearest to left + above - above left, in bytes.
- * Where left and above lie on one side of above left, that sum is farther from above left than
- * either difference, unless both are 0.
+ * Paeth's predictor. If above left does not lie between left and above, their sum less above left
+ * is farther from it than either difference, unless both are 0.
  */
 function nearest(a: v128, b: v128, c: v128): v128 {
   const fromA = difference(b, c);

@@ -1,20 +1,19 @@
 /**
- * Foreground estimation: from colour and alpha it finds foreground and background colours that
- * explain them (colour = alpha * foreground + (1 - alpha) * background) and are smooth, more so
- * where alpha changes. Germer et al., "Fast Multi-Level Foreground Estimation", ICPR 2020, section
- * III.
+ * Estimates foreground and background colours that explain colour and alpha (colour = alpha *
+ * foreground + (1 - alpha) * background) and are smooth, more so where alpha changes. Germer et
+ * al., "Fast Multi-Level Foreground Estimation", ICPR 2020, section III.
  *
- * A level is three planes of vectors, row by row: `seen` (colour 0 to 255 and alpha 0 to 1),
+ * A level is three planes of vectors, row by row: `seen` (colour 0 to 255, alpha 0 to 1),
  * `foreground` and `background` (colours; the fourth lane is undefined).
  */
 import { PIXEL, toBytes, toFloats } from './pixel';
 
 /**
- * Improves both colours in place, pixel by pixel, each from its neighbours' newest values: it
- * solves the 2x2 system of the pixel's two colours, which is the same for each channel.
- * @param softOnly leaves fully opaque and fully transparent pixels unchanged.
- * @param smoothness weight between neighbours of the same alpha.
- * @param gradientWeight weight that a step of alpha from 0 to 1 adds.
+ * Improves both colours in place, pixel by pixel, from the neighbours' newest values: a 2x2 system
+ * for the pixel's two colours, the same for each channel.
+ * @param softOnly leaves fully opaque and fully transparent pixels unchanged
+ * @param smoothness weight between neighbours of the same alpha
+ * @param gradientWeight weight added for a step of alpha from 0 to 1
  */
 export function relax(
   seen: usize,
@@ -66,7 +65,7 @@ export function relax(
         g = f32x4.add(g, f32x4.mul(weightRight, v128.load(background + right)));
         g = f32x4.add(g, f32x4.mul(weightUp, v128.load(background + above)));
         g = f32x4.add(g, f32x4.mul(weightDown, v128.load(background + below)));
-        // The left neighbour is added last: its values have only just been computed.
+        // The left neighbour comes last: its values have only just been computed.
         const weightLeft = f32x4.splat(wl);
         const leftF = v128.load(foreground + left);
         const leftG = v128.load(background + left);
@@ -88,7 +87,6 @@ function clamped(colour: v128): v128 {
   return f32x4.min(f32x4.max(colour, f32x4.splat(0)), f32x4.splat(255));
 }
 
-/** Adds a row of the picture to the cells' sums. @param starts first columns, and the end. */
 export function addToCells(
   pixels: usize,
   alpha: usize,
@@ -107,7 +105,7 @@ export function addToCells(
   }
 }
 
-/** Turns sums into means, alpha to 0 to 1. @param rows number of rows that were added. */
+/** Alpha becomes 0 to 1. @param rows number of summed rows */
 export function meanOfCells(starts: usize, cells: i32, rows: i32, seen: usize): void {
   const units = f32x4.replace_lane(f32x4.splat(1), 3, 1 / 255);
   for (let cell = 0; cell < cells; cell++, starts += 4, seen += PIXEL) {
@@ -117,7 +115,7 @@ export function meanOfCells(starts: usize, cells: i32, rows: i32, seen: usize): 
   }
 }
 
-/** Makes a plane of half the size, rounded up: means of four, at an odd border of two or one. */
+/** Averages to half the size, rounded up. */
 export function halve(fine: usize, width: i32, height: i32, coarse: usize): void {
   const quarter = f32x4.splat(0.25);
   const stride = <usize>width * PIXEL;
@@ -134,7 +132,6 @@ export function halve(fine: usize, width: i32, height: i32, coarse: usize): void
   }
 }
 
-/** Copies to each pixel the pixel that it lies in of a plane of half the size, rounded up. */
 export function enlarge(coarse: usize, fine: usize, width: i32, height: i32): void {
   const stride = <usize>((width + 1) >> 1) * PIXEL;
   for (let y = 0; y < height; y++) {
@@ -146,10 +143,9 @@ export function enlarge(coarse: usize, fine: usize, width: i32, height: i32): vo
 }
 
 /**
- * Loads a row of the picture into a level: a certain pixel starts with its own colour as foreground
- * or background, all others with the grid's.
- * @param cells for each pixel its cell in the grid's rows.
- * @param clearTo, opaqueFrom alpha (0 to 255) up to and from which a pixel counts as certain.
+ * A certain pixel starts with its own colour, others with the grid's.
+ * @param cells for each pixel its cell in the grid's rows
+ * @param clearTo, opaqueFrom alpha (0 to 255) up to or from here is certain
  */
 export function loadRow(
   pixels: usize,
@@ -178,8 +174,8 @@ export function loadRow(
 }
 
 /**
- * Takes the colours of the cells that are certain, of weight 1; all others get weight 0.
- * @param clearTo, opaqueFrom alpha (0 to 255) up to and from which a cell is certain.
+ * Copies certain cells with weight 1; others get weight 0.
+ * @param clearTo, opaqueFrom alpha (0 to 255) up to or from here is certain
  */
 export function takeCertain(
   seen: usize,
@@ -201,15 +197,14 @@ export function takeCertain(
 }
 
 /**
- * Mixes the estimate into a row of the picture, in place. Its weight is alpha, and nearer to 1 the
- * better both estimated colours agree with the certain ones around: an alpha that is wrong makes
- * one of them unlike what is there. Pixels that are not soft do not change, nor do pixels that are
- * translucent in the file: their colour is known.
- * @param cells for each pixel its cell in the rows of certain colours.
- * @param subject, ground rows of certain colours; weight 0: known nowhere.
- * @param likeSubject, likeGround difference, relative to that of the two estimates, at which their
- *   agreement is half.
- * @param differMin added to that difference: noise.
+ * Mixes the estimate into a row of the picture, in place. Its weight is alpha, and rises towards 1
+ * the better both estimated colours agree with the certain ones around: with a wrong alpha one of
+ * them is unlike its surroundings. Only soft pixels that are opaque in the file change.
+ * @param cells for each pixel its cell in the rows of certain colours
+ * @param subject, ground certain colours; weight 0: unknown
+ * @param likeSubject, likeGround difference of half agreement, relative to that of the two
+ * estimates
+ * @param differMin added to that difference, for noise
  */
 export function storeRow(
   pixels: usize,
@@ -232,28 +227,27 @@ export function storeRow(
     const pixel = load<u32>(pixels + 4 * x);
     if (pixel >>> 24 !== 255) continue;
     const colour = toFloats(i32x4.splat(pixel));
-    const estimate = v128.load(foreground + x * PIXEL);
-    const behind = v128.load(background + x * PIXEL);
+    const front = v128.load(foreground + x * PIXEL);
+    const rear = v128.load(background + x * PIXEL);
     const cell = <usize>load<i32>(cells + 4 * x) * PIXEL;
-    const differ = differMin + difference(estimate, behind);
+    const differ = differMin + difference(front, rear);
     const agreed =
-      agreement(estimate, v128.load(subject + cell), differ * likeSubject) *
-      agreement(behind, v128.load(ground + cell), differ * likeGround);
+      agreement(front, v128.load(subject + cell), differ * likeSubject) *
+      agreement(rear, v128.load(ground + cell), differ * likeGround);
     const share: f32 = <f32>opacity / 255;
     const trust = f32x4.splat(share + (1 - share) * agreed);
-    const mixed = f32x4.add(colour, f32x4.mul(f32x4.sub(estimate, colour), trust));
+    const mixed = f32x4.add(colour, f32x4.mul(f32x4.sub(front, colour), trust));
     store<u32>(pixels + 4 * x, i32x4.extract_lane(toBytes(mixed), 0) | 0xff000000);
   }
 }
 
-/** 1 where both are the same, half at a difference of `half`; 1 where nothing is known. */
+/** Half at a difference of `half`; 1 if the certain colour is unknown. */
 function agreement(estimate: v128, known: v128, half: f32): f32 {
   if (f32x4.extract_lane(known, 3) === 0) return 1;
   const ratio: f32 = difference(estimate, known) / half;
   return 1 / (1 + ratio * ratio);
 }
 
-/** Mean over the three channels. */
 function difference(one: v128, other: v128): f32 {
   const apart = f32x4.abs(f32x4.sub(one, other));
   const sum: f32 =

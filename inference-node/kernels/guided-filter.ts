@@ -1,11 +1,8 @@
 /**
  * The guided filter with a colour guide (He, Sun and Tang, "Guided Image Filtering", TPAMI 2013,
- * section 3.4) over one region: each window has the linear function of the picture's colour that
- * fits alpha best; a pixel's function is the mean of those of all windows that contain it.
- *
- * Sums of windows are running sums: of columns from row to row, of windows from column to column.
- * 128 is subtracted from bytes, so that every product's sum over 17 x 17 pixels stays below 2^24
- * and single precision holds it exactly: nothing drifts.
+ * section 3.4). Each window has the linear function of colour that fits alpha best; a pixel's
+ * function is the mean over all windows that contain it. Subtracting 128 from bytes keeps every
+ * product's sum over 17 x 17 pixels below 2^24, so running sums in single precision are exact.
  */
 import { atLeastZero, least, PIXEL, toFloats } from './pixel';
 
@@ -13,13 +10,12 @@ import { atLeastZero, least, PIXEL, toFloats } from './pixel';
 const SUMS: usize = 4 * PIXEL;
 const MIDDLE: f32 = 128;
 
-/** Colour and alpha of a pixel, less MIDDLE. */
 function colourAndAlpha(guide: usize, alpha: usize): v128 {
   const bytes = i8x16.replace_lane(v128.load32_zero(guide), 3, load<i8>(alpha));
   return f32x4.sub(toFloats(bytes), f32x4.splat(MIDDLE));
 }
 
-/** Adds a row of pixels to the columns' sums. @param sign 1, or -1 to subtract it. */
+/** @param sign -1 subtracts the row */
 function countRow(sums: usize, guide: usize, alpha: usize, count: i32, sign: f32): void {
   const signs = f32x4.splat(sign);
   for (let end = alpha + count; alpha < end; alpha++, guide += 4, sums += SUMS) {
@@ -35,9 +31,8 @@ function countRow(sums: usize, guide: usize, alpha: usize, count: i32, sign: f32
 }
 
 /**
- * Computes the means of a row's windows.
- * @param sums the columns' sums from column `columnsLeft` on.
- * @param rows number of rows in each column's sum.
+ * @param sums the columns' sums from column `columnsLeft` on
+ * @param rows in each sum
  */
 function meansOfRow(
   sums: usize,
@@ -82,7 +77,7 @@ function meansOfRow(
   }
 }
 
-// Transposes four vectors of four lanes: low and high halves of two, then of both.
+// These four transpose four vectors.
 function lowHalves(one: v128, other: v128): v128 {
   return v128.shuffle<f32>(one, other, 0, 4, 1, 5);
 }
@@ -97,8 +92,8 @@ function secondOf(one: v128, other: v128): v128 {
 }
 
 /**
- * Solves for the functions from the means, four pixels at once: (covariance of the colours +
- * epsilon) times (red, green, blue) = their covariance with alpha.
+ * Four pixels at once: (covariance of the colours + epsilon) times (red, green, blue) = their
+ * covariance with alpha.
  */
 function solveRow(means: usize, models: usize, count: i32, epsilon: f32): void {
   const zero = f32x4.splat(0);
@@ -134,8 +129,8 @@ function solveRow(means: usize, models: usize, count: i32, epsilon: f32): void {
     const rg = f32x4.sub(firstOf(low, low2), f32x4.mul(r, g));
     const gb = f32x4.sub(secondOf(low, low2), f32x4.mul(g, b));
     const rb = f32x4.sub(firstOf(high, high2), f32x4.mul(r, b));
-    // L D L': where only two colours occur the matrix is nearly singular, and in single precision
-    // its cofactors then lose a tenth of the answer. No remainder is smaller than the noise.
+    // L D L': with only two colours the matrix is nearly singular, and cofactors in single
+    // precision would lose a tenth of the answer.
     const d1 = f32x4.div(f32x4.splat(1), rr);
     const l2 = f32x4.mul(rg, d1);
     const l3 = f32x4.mul(rb, d1);
@@ -178,12 +173,12 @@ function countModels(sums: usize, models: usize, count: i32, sign: f32): void {
   }
 }
 
-/** Rounded up to whole groups of four, as solveRow writes. */
+/** Rounds up to whole groups of four, as solveRow writes. */
 function padded(count: i32): usize {
   return <usize>((count + 3) & ~3);
 }
 
-/** Bytes of scratch memory of `fitModels` for regions of at most `side` pixels a side. */
+/** @param side longest of a region */
 export function fitBytes(side: i32, radius: i32): usize {
   const fitted = side + 2 * radius;
   const columns = <usize>(side + 4 * radius) * SUMS;
@@ -191,13 +186,12 @@ export function fitBytes(side: i32, radius: i32): usize {
 }
 
 /**
- * Computes the functions of a region's pixels, row by row: red, green, blue and offset, for colours
- * and alpha of 0 to 255.
- * @param guide four bytes a pixel, the fourth ignored; width x height, as `alpha`.
- * @param left, top, right, bottom edges of the region inside the picture; right and bottom
- *   exclusive.
- * @param radius of a window, at most 8.
- * @param epsilon variance of colour, in bytes, below which it is noise.
+ * Computes the functions of a region's pixels: red, green, blue and offset, for colours and alpha
+ * of 0 to 255.
+ * @param guide four bytes a pixel, the fourth ignored
+ * @param left, top, right, bottom of the region; right and bottom exclusive
+ * @param radius at most 8
+ * @param epsilon variance of colour, in bytes, below which it is noise
  */
 export function fitModels(
   guide: usize,
@@ -213,7 +207,7 @@ export function fitModels(
   scratch: usize,
   out: usize,
 ): void {
-  // A pixel's function depends on windows up to one radius away, these on pixels up to two.
+  // A pixel's function depends on windows up to one radius away, and they on pixels up to two.
   const fitLeft = atLeastZero(left - radius);
   const fitRight = least(width, right + radius);
   const fitTop = atLeastZero(top - radius);
@@ -260,7 +254,7 @@ export function fitModels(
   );
 }
 
-/** Means over windows of the functions themselves. @param sums to work in, a vector a column. */
+/** @param sums scratch memory, a vector a column */
 function averageModels(
   models: usize,
   stride: usize,
@@ -301,7 +295,6 @@ function averageModels(
   }
 }
 
-/** A row between two rows of functions. @param share of the second. */
 export function mixModels(first: usize, second: usize, share: f32, out: usize, count: i32): void {
   const shares = f32x4.splat(share);
   for (
@@ -315,11 +308,10 @@ export function mixModels(first: usize, second: usize, share: f32, out: usize, c
 }
 
 /**
- * The filter's answers into a row of the picture's alpha, in place. What is nearly certain is left
- * as it is; the answer counts in full from 255 / blend on.
- * @param models a row of functions.
- * @param seconds, shares for each pixel: address of the second of the two functions that it lies
- *   between, as a number of functions, and its share; the first is `firsts`.
+ * Changes a row of the picture's alpha in place, except where it is nearly certain; the result has
+ * its full weight at alpha 255 / blend from either end.
+ * @param firsts, seconds for each pixel the indexes of the two functions around it
+ * @param shares for each pixel the share of the second
  */
 export function answerRow(
   models: usize,

@@ -1,10 +1,7 @@
 /**
- * The picture worker's arithmetic that is done for every pixel, in AssemblyScript: compiled to
- * WebAssembly with 128-bit vectors it takes a fifth of the time of the same loops in JavaScript. A
- * kernel knows only addresses and numbers; ../serving/picture/ owns the memory and decides what lies
- * where. Compiled by `make generate` to ../serving/picture/kernels/kernels.wasm, which is committed.
- *
- * Kernels compute with vectors of four floats: red, green, blue and one more.
+ * The picture worker's arithmetic for every pixel, in AssemblyScript (docs/adr/0014). A kernel
+ * knows addresses and numbers only; the caller decides the memory's layout. A vector is four
+ * floats: red, green, blue and one more.
  */
 export * from './colour-alpha';
 export * from './cut-out';
@@ -18,7 +15,6 @@ export * from './shadow';
 export * from './subject-parts';
 export * from './visible-colours';
 
-/** The first free address. */
 export function freeFrom(): usize {
   return __heap_base;
 }

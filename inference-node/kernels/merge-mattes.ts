@@ -1,14 +1,12 @@
-/** Merges planes of alpha, one byte a pixel. Up to 15 bytes behind a plane may be overwritten. */
+/** Planes of alpha have one byte a pixel. Up to 15 bytes after a plane may be overwritten. */
 import { atLeastZero, least } from './pixel';
 
 const BYTES: usize = 16;
 
-/** Bits of the bytes of a vector that are at least 128. */
 function highBits(at: usize): i32 {
   return i8x16.bitmask(v128.load(at));
 }
 
-/** Counts the pixels that are at least half opaque in both planes. */
 export function countBoth(one: usize, other: usize, count: i32): i32 {
   let both = 0;
   const end = one + <usize>count;
@@ -19,13 +17,12 @@ export function countBoth(one: usize, other: usize, count: i32): i32 {
   return both + popcnt(highBits(one) & highBits(other) & left);
 }
 
-/** 1 for each byte of a vector from `from` to `to`, as a mask. */
 function within(at: usize, from: v128, to: v128): v128 {
   const bytes = v128.load(at);
   return v128.and(i8x16.ge_u(bytes, from), i8x16.le_u(bytes, to));
 }
 
-/** Tells whether one of a window's bytes lies from `from` to `to`. @param stride of its rows. */
+/** @param stride bytes between a window's rows */
 export function anyWithin(
   bytes: usize,
   stride: i32,
@@ -48,7 +45,6 @@ export function anyWithin(
   return false;
 }
 
-/** @param sign 1, or -1 to subtract. */
 function countUncertain(
   counts: usize,
   alpha: usize,
@@ -76,11 +72,10 @@ function countUncertain(
 }
 
 /**
- * Computes for each pixel the share of its window, clipped at the border, whose alpha lies between
- * `below` and `above`.
- * @param reach of a window to each side, pixels.
- * @param counts scratch memory, four bytes per column.
- * @param out one float per pixel.
+ * Share of each pixel's window, clipped at the border, with alpha between `below` and `above`.
+ * @param reach of a window to each side
+ * @param counts scratch memory, four bytes per column
+ * @param out one float per pixel
  */
 export function uncertainShares(
   alpha: usize,
@@ -106,11 +101,10 @@ export function uncertainShares(
   }
 }
 
-/** Writes what is not 0. */
+/** Writes only shares above 0. */
 function sharesOfRow(counts: usize, width: i32, reach: i32, rows: i32, out: usize): void {
   let sum = 0;
   for (let x = 0; x < width + reach; x++) {
-    // Nothing in the window, nor in the next columns.
     while (sum === 0 && x + 8 <= width && !v128.any_true(v128.load(counts + 2 * <usize>x))) x += 8;
     if (x < width) sum += load<u16>(counts + 2 * <usize>x);
     const centre = x - reach;
@@ -122,7 +116,6 @@ function sharesOfRow(counts: usize, width: i32, reach: i32, rows: i32, out: usiz
   }
 }
 
-/** How soft the matte is around a pixel, at most 1. */
 function softness(share: f32, from: f64, full: f64): f64 {
   return <f64>(<f32>Math.min(1, (<f64>share - from) / (full - from)));
 }
@@ -132,19 +125,20 @@ function anyAbove(shares: usize, from: f64): bool {
   return v128.any_true(f32x4.ge(v128.load(shares), f32x4.splat(<f32>from)));
 }
 
-/** Math.round, for numbers from 0 on. */
+/** As Math.round, for numbers from 0 on. */
 function rounded(value: f64): u8 {
   return <u8>Math.floor(value + 0.5);
 }
 
 /**
- * Averages in place: the softer the edge, the more the other looks count, at most as `merged`.
- * @param others addresses of `looks` planes.
- * @param from, full shares up to which they have no weight, and from which on all.
+ * Averages in place. The softer the edge, the more the other runs count, at most as much as
+ * `merged`.
+ * @param others addresses of `otherCount` planes
+ * @param from, full window shares at which their weight begins and is full
  */
 export function averageLooks(
   others: usize,
-  looks: i32,
+  otherCount: i32,
   shares: usize,
   merged: usize,
   count: i32,
@@ -160,18 +154,18 @@ export function averageLooks(
     if (<f64>share <= from) continue;
     const soft = softness(share, from, full);
     let sum = 0;
-    for (let look = 0; look < looks; look++) {
-      sum += load<u8>(<usize>load<i32>(others + 4 * <usize>look) + i);
+    for (let other = 0; other < otherCount; other++) {
+      sum += load<u8>(<usize>load<i32>(others + 4 * <usize>other) + i);
     }
     const own = <f64>load<u8>(merged + i);
-    store<u8>(merged + i, rounded((own + soft * <f64>sum) / (1 + soft * <f64>looks)));
+    store<u8>(merged + i, rounded((own + soft * <f64>sum) / (1 + soft * <f64>otherCount)));
   }
 }
 
 /**
- * Mixes an opinion in, in place: the softer the edge, the more the surer of the two counts. If both
- * are sure of the opposite, the subject's value stays: the mean would be a hole.
- * @param unsure weight of a matte at half opacity beside 1 + `unsure` of a certain one.
+ * Mixes a second matte in, in place. The softer the edge, the more the surer of the two counts. If
+ * both are sure of opposites, the subject's value stays: the mean would be a hole.
+ * @param unsure weight at half opacity, against 1 + `unsure` of a certain matte
  */
 export function hearOpinion(
   opinion: usize,
@@ -193,7 +187,7 @@ export function hearOpinion(
     const other = <f64>load<u8>(opinion + i);
     const sureness = (2 * own) / 255 - 1;
     const otherSureness = (2 * other) / 255 - 1;
-    // 1, down to 0 where the subject is sure and the opinion says the opposite.
+    // 1, down to 0 where both are sure of opposites.
     const compatible = 1 - (Math.abs(sureness) * Math.abs(own - other)) / 255;
     const ownWeight = sureness * sureness + unsure;
     const otherWeight =
@@ -203,7 +197,7 @@ export function hearOpinion(
   }
 }
 
-/** Products of bytes as parts of 255, rounded. */
+/** Rounded fractions of 255. */
 function products(one: v128, other: v128): v128 {
   const low = dividedBy255(i16x8.extmul_low_i8x16_u(one, other));
   return i8x16.narrow_i16x8_u(low, dividedBy255(i16x8.extmul_high_i8x16_u(one, other)));
@@ -214,45 +208,43 @@ function dividedBy255(products: v128): v128 {
   return i16x8.shr_u(i16x8.add(sum, i16x8.shr_u(sum, 8)), 8);
 }
 
-/** Multiplies with shares of 255, in place. */
 export function scaleBytes(bytes: usize, shares: usize, count: i32): void {
   for (const end = bytes + <usize>count; bytes < end; bytes += BYTES, shares += BYTES) {
     v128.store(bytes, products(v128.load(bytes), v128.load(shares)));
   }
 }
 
-/** Raises in place to the share of `look`. */
-export function raise(merged: usize, look: usize, shares: usize, count: i32): void {
+/** Raises in place to `matte` times its fraction of 255. */
+export function raise(merged: usize, matte: usize, shares: usize, count: i32): void {
   for (const end = merged + <usize>count; merged < end; merged += BYTES) {
-    const wanted = products(v128.load(look), v128.load(shares));
+    const wanted = products(v128.load(matte), v128.load(shares));
     v128.store(merged, i8x16.max_u(v128.load(merged), wanted));
-    look += BYTES;
+    matte += BYTES;
     shares += BYTES;
   }
 }
 
-/** Raises in place to other bytes. */
 export function raiseTo(merged: usize, bytes: usize, count: i32): void {
   for (const end = merged + <usize>count; merged < end; merged += BYTES, bytes += BYTES) {
     v128.store(merged, i8x16.max_u(v128.load(merged), v128.load(bytes)));
   }
 }
 
-/** Lowers in place by the share of what is above `look`. */
-export function lower(merged: usize, look: usize, shares: usize, count: i32): void {
+/** Lowers in place what exceeds `matte`, by its fraction of 255. */
+export function lower(merged: usize, matte: usize, shares: usize, count: i32): void {
   for (const end = merged + <usize>count; merged < end; merged += BYTES) {
     const own = v128.load(merged);
-    const above = i8x16.sub_sat_u(own, v128.load(look));
+    const above = i8x16.sub_sat_u(own, v128.load(matte));
     v128.store(merged, i8x16.sub(own, products(above, v128.load(shares))));
-    look += BYTES;
+    matte += BYTES;
     shares += BYTES;
   }
 }
 
 /**
  * Gives each cell the greatest of its bytes.
- * @param starts first column of each cell, and the end.
- * @param line scratch memory, a row of bytes.
+ * @param starts first column of each cell, and the end
+ * @param line scratch memory, a row of bytes
  */
 export function peaksOfCells(
   bytes: usize,
@@ -281,7 +273,7 @@ export function peaksOfCells(
   }
 }
 
-/** Gives each cell the most of its square of `reach`. @param scratch as many bytes. */
+/** Maximum of each square of `reach`. @param scratch as many bytes */
 export function widen(
   cells: usize,
   width: i32,
@@ -294,7 +286,6 @@ export function widen(
   widenLines(scratch, height, width, width, 1, reach, out);
 }
 
-/** @param step from one cell of a line to the next. @param stride from one line to the next. */
 function widenLines(
   cells: usize,
   length: i32,
@@ -317,8 +308,8 @@ function widenLines(
 }
 
 /**
- * Gives each cell the least value along the best way to a shown cell, 0 if there is none (grey
- * reconstruction), in sweeps both ways until nothing changes.
+ * Gives each cell the least value along the best path to a shown cell, 0 if there is none (grey
+ * reconstruction). Sweeps both ways until nothing changes.
  */
 export function joinShown(cells: usize, width: i32, height: i32, shownFrom: i32, out: usize): void {
   const count = width * height;
@@ -346,7 +337,10 @@ function join(cells: usize, joined: usize, from: i32, to: i32): bool {
   return true;
 }
 
-/** What `joined` keeps of `cells`, as shares of 255. Returns whether it keeps less, and any. */
+/**
+ * Writes `joined` as fractions of `cells`. Returns whether some cells are kept and some are
+ * reduced.
+ */
 export function keptShares(cells: usize, joined: usize, count: i32, out: usize): bool {
   let shown = false;
   let faded = false;

@@ -1,22 +1,16 @@
-/** Converts bytes to vectors and back. */
-
-/** Bytes of a vector, which is one pixel. */
 export const PIXEL: usize = 16;
 
-/** Four bytes as four floats. */
 export function toFloats(bytes: v128): v128 {
   const words = i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(bytes));
   return f32x4.convert_i32x4_u(words);
 }
 
-/** Four floats as four bytes, rounded and clamped, in the lowest lane. */
 export function toBytes(floats: v128): v128 {
   const words = i32x4.trunc_sat_f32x4_s(f32x4.nearest(floats));
   const halves = i16x8.narrow_i32x4_s(words, words);
   return i8x16.narrow_i16x8_u(halves, halves);
 }
 
-/** The same for four vectors. */
 export function toSixteen(one: v128, two: v128, three: v128, four: v128): v128 {
   const a = i32x4.trunc_sat_f32x4_s(f32x4.nearest(one));
   const b = i32x4.trunc_sat_f32x4_s(f32x4.nearest(two));

@@ -1,14 +1,14 @@
 /**
- * Resampling with separable kernels: first along each row of bytes, then across rows. For each
- * output pixel an axis has the first input pixel (`starts`) and `taps` weights.
+ * Separable kernels: first along each row of bytes, then across rows. For each output pixel an axis
+ * has the first input pixel (`starts`) and `taps` weights.
  */
 import { least, PIXEL, toBytes, toFloats, toSixteen } from './pixel';
 
 /**
- * Averages a row of boxes of the picture to four bytes each; the fourth is undefined. Sums of two
- * neighbouring pixels are kept in 16 bits: a box has at most 256 pixels.
- * @param width pixels of a row; the rows follow each other.
- * @param columns, rows size of a box; the last box of a row may be narrower.
+ * Averages a row of boxes to four bytes each; the fourth is undefined. A box has at most 256
+ * pixels: sums of two neighbouring pixels are kept in 16 bits.
+ * @param width pixels of a row
+ * @param columns, rows of a box; the last box may be narrower
  */
 export function averageBoxes(pixels: usize, width: i32, columns: i32, rows: i32, out: usize): void {
   for (let left = 0; left < width; left += columns, out += 4) {
@@ -28,7 +28,6 @@ export function averageBoxes(pixels: usize, width: i32, columns: i32, rows: i32,
   }
 }
 
-/** The same for a picture with transparency, composited over a grey. */
 export function averageBoxesOver(
   pixels: usize,
   width: i32,
@@ -55,10 +54,10 @@ export function averageBoxesOver(
 }
 
 /**
- * Means of samples of some rows; colours count by their alpha.
- * @param width pixels of a row; the rows follow each other.
- * @param columns of the samples, `across` for each mean.
- * @param bytes of a pixel: 4, or 1 of grey.
+ * Colours count by their alpha.
+ * @param width pixels of a row
+ * @param columns of the samples, `across` for each mean
+ * @param bytes of a pixel: 4, or 1 of grey
  */
 export function meansOfSamples(
   pixels: usize,
@@ -93,7 +92,7 @@ export function meansOfSamples(
       store<u8>(out, <u8>mean);
       continue;
     }
-    // Rounded; nothing of what is transparent.
+    // Integer division that rounds; 0 if all samples are transparent.
     const twice = max(1, 2 * sum);
     red = (2 * red + sum) / twice;
     green = (2 * green + sum) / twice;
@@ -102,7 +101,6 @@ export function meansOfSamples(
   }
 }
 
-/** Four bytes a pixel to vectors. */
 export function alongColour(
   row: usize,
   starts: usize,
@@ -117,7 +115,6 @@ export function alongColour(
   }
 }
 
-/** Weighted sum of rows at an offset: four floats. @param rows the addresses of the rows. */
 function mixed(rows: usize, weights: usize, taps: i32, at: usize): v128 {
   let sum = f32x4.mul(v128.load(<usize>load<i32>(rows) + at), f32x4.splat(load<f32>(weights)));
   for (let tap: usize = 1; tap < <usize>taps; tap++) {
@@ -131,15 +128,14 @@ function ofTwo(first: usize, second: usize, one: v128, other: v128): v128 {
   return f32x4.add(f32x4.mul(v128.load(first), one), f32x4.mul(v128.load(second), other));
 }
 
-/** Rows of bytes that are resampled together: one lane each. */
 const ROWS = 4;
 
 /**
- * Resamples a plane of bytes to rows `from` to `to` of the result; up to three bytes behind them are
- * overwritten.
- * @param starts, weights, taps along the rows, for a multiple of four pixels.
- * @param rowStarts, rowWeights, rowTaps across them.
- * @param scratch `greyBytes` to work in.
+ * Resamples a plane of bytes to rows `from` to `to` of the result. Overwrites up to three bytes
+ * after them.
+ * @param starts, weights, taps along the rows, for a multiple of four pixels
+ * @param rowStarts, rowWeights, rowTaps across them
+ * @param scratch `greyBytes` of memory
  */
 export function resampleGrey(
   source: usize,
@@ -173,12 +169,10 @@ export function resampleGrey(
       const row = ring + <usize>((first + tap) % ringRows) * pitch;
       store<i32>(rowsAt + 4 * <usize>tap, <i32>row);
     }
-    // Four floats of grey are one pixel of four bytes.
     acrossColour(rowsAt, rowWeights + 4 * <usize>(y * rowTaps), rowTaps, (count + 3) >> 2, 4, out);
   }
 }
 
-/** Bytes that `resampleGrey` works in. */
 export function greyBytes(width: i32, count: i32, rowTaps: i32): usize {
   const rows = <usize>(ROWS * ringBlocks(rowTaps));
   return interleavedBytes(width) + aligned(4 * <usize>rowTaps) + rows * aligned(4 * <usize>count);
@@ -192,12 +186,10 @@ function interleavedBytes(width: i32): usize {
   return 4 * aligned(<usize>width);
 }
 
-/** Blocks of rows that `taps` rows may lie in. */
 function ringBlocks(taps: i32): i32 {
   return (taps + 2) / ROWS + 1;
 }
 
-/** Four rows to one byte of each, column by column; the last one stands for those behind it. */
 function interleave(source: usize, width: i32, height: i32, top: i32, out: usize): void {
   const row0 = source + <usize>(least(height - 1, top) * width);
   const row1 = source + <usize>(least(height - 1, top + 1) * width);
@@ -227,7 +219,6 @@ function highBytes(one: v128, other: v128): v128 {
   return v128.shuffle<u8>(one, other, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/** Four interleaved rows to four rows of floats. */
 function alongRows(
   rows: usize,
   starts: usize,
@@ -268,8 +259,8 @@ function ofTaps(rows: usize, starts: usize, weights: usize, taps: i32): v128 {
 }
 
 /**
- * Rows of vectors to pixels of `bytes` bytes: 3, or 4 with the fourth undefined. Up to four bytes
- * behind them are overwritten.
+ * @param bytes of a pixel: 3, or 4 with the fourth undefined. Up to four bytes after the last are
+ * overwritten
  */
 export function acrossColour(
   rows: usize,
@@ -310,12 +301,12 @@ export function acrossColour(
   }
 }
 
-/** Sixteen bytes without every fourth one, then four bytes of arbitrary content. */
+/** Moves every fourth byte to the end. */
 function withoutFourths(bytes: v128): v128 {
   return v128.shuffle<u8>(bytes, bytes, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15);
 }
 
-/** Pixels of four bytes to three each; up to four bytes behind them are overwritten. */
+/** Overwrites up to four bytes after the pixels. */
 export function dropFourth(pixels: usize, count: i32, out: usize): void {
   const end = pixels + 4 * <usize>count;
   for (; pixels + 16 <= end; pixels += 16, out += 12) {

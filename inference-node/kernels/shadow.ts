@@ -1,13 +1,12 @@
-/** Pixels that are computed at once. */
 const LANES = 4;
-const PLACES = f32x4(0, 1, 2, 3);
+const LANE_INDEXES = f32x4(0, 1, 2, 3);
 
 /**
- * A row of black pixels whose alpha is read between the cells of a coarser row, and dithered.
- * @param cells floats, 0 to 255; one more than the last that `along` reaches
- * @param along the place of the first pixel, in cells
- * @param dither twelve floats, 0 to 1: eight that repeat, and the first four again
- * @param out room for a multiple of four pixels
+ * Writes black pixels with dithered alpha, interpolated between the cells of a coarser row.
+ * @param cells floats, 0 to 255; one more than `along` reaches
+ * @param along position of the first pixel, in cells
+ * @param dither twelve floats: eight that repeat, and the first four again
+ * @param out for a multiple of four pixels
  */
 export function castRow(
   cells: usize,
@@ -18,13 +17,13 @@ export function castRow(
   dither: usize,
   out: usize,
 ): void {
-  const places = f32x4.mul(f32x4.splat(<f32>step), PLACES);
+  const offsets = f32x4.mul(f32x4.splat(<f32>step), LANE_INDEXES);
   for (let x = 0; x < count; x += LANES, out += 16, along += LANES * step) {
     const cell = <i32>along;
     const at = cells + 4 * <usize>cell;
-    const share = f32x4.add(f32x4.splat(<f32>(along - <f64>cell)), places);
+    const share = f32x4.add(f32x4.splat(<f32>(along - <f64>cell)), offsets);
     let values = between(at, share);
-    // The pixels lie in one cell, or some of them in those that follow.
+    // Not all four pixels lie in the same cell.
     if (f32x4.extract_lane(share, 3) >= 1) {
       values = f32x4.replace_lane(values, 1, alphaAt(cells, along + step));
       values = f32x4.replace_lane(values, 2, alphaAt(cells, along + 2 * step));

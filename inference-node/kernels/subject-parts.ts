@@ -1,16 +1,15 @@
-/** Gathers the shown pixels of a matte in cells, and cells that touch in parts. */
 import { least } from './pixel';
 
 const LANES: usize = 16;
 
-/** A run of cells side by side, in int32: its first column of pixels, that behind it, its part. */
+/** A run of adjacent cells, in int32: first column of pixels, end, part. */
 const RUN: usize = 12;
 const END: usize = 4;
 const OWNER: usize = 8;
 
 /**
- * A part, in float64: the number of the part that it was joined to, or its own; its alpha in all,
- * its greatest alpha, and its box. ../serving/picture/finishing/subject.ts reads it.
+ * A part, in float64: the part that it was joined to, or itself; the sum of its alpha, its greatest
+ * alpha, and its box. ../serving/picture/finishing/subject.ts reads it.
  */
 const PART: usize = 56;
 const SUM: usize = 8;
@@ -20,7 +19,6 @@ const TOP: usize = 32;
 const RIGHT: usize = 40;
 const BOTTOM: usize = 48;
 
-/** Counts the bytes that are `from` or more. */
 export function countFrom(bytes: usize, count: i32, from: i32): i32 {
   const bound = i8x16.splat(<i8>from);
   const end = bytes + <usize>count;
@@ -33,14 +31,15 @@ export function countFrom(bytes: usize, count: i32, from: i32): i32 {
 }
 
 /**
- * Finds the parts of a matte row of cells by row of cells: cells that touch, also at a corner, are
- * of one part. This is the labelling of connected components by runs and union-find.
- * @param pixels `rows` rows of the matte, 257 at most; `top` is the first one's number.
- * @param edge a pixel is shown from this alpha on.
- * @param sums, peaks scratch memory: 2 and 1 bytes a column, for a multiple of 16 columns.
- * @param above, runs the runs of the row of cells above and of this one; 0 ends each.
- * @param cellsOfPeak for each greatest alpha the number of cells, in int32; it is added to.
- * @param count the number of parts so far. Returns the new one.
+ * Joins touching cells (also at a corner) to parts, one row of cells per call: connected-component
+ * labelling by runs and union-find.
+ * @param pixels `rows` rows of the matte, at most 257
+ * @param top number of the first row
+ * @param edge least alpha of a shown pixel
+ * @param sums, peaks scratch memory: 2 and 1 bytes a column, for a multiple of 16 columns
+ * @param above, runs of the row of cells above and of this one; 0 ends each
+ * @param cellsOfPeak int32 by greatest alpha; added to
+ * @param count of parts so far; the new one is returned
  */
 export function joinCells(
   pixels: usize,
@@ -100,7 +99,6 @@ export function joinCells(
   return count;
 }
 
-/** Columns count from where they have a shown pixel. */
 function widen(part: usize, peaks: usize, left: i32, right: i32): void {
   while (load<u8>(peaks + <usize>left) === 0) left++;
   while (load<u8>(peaks + <usize>right - 1) === 0) right--;
@@ -108,7 +106,6 @@ function widen(part: usize, peaks: usize, left: i32, right: i32): void {
   store<f64>(part, max(load<f64>(part, RIGHT), <f64>right), RIGHT);
 }
 
-/** The same for rows, if they lie outside of the part. A row has `count` pixels of it at `from`. */
 function heighten(
   part: usize,
   from: usize,
@@ -129,7 +126,6 @@ function heighten(
   }
 }
 
-/** Sums the shown alpha of each column, and finds its greatest. */
 function sumColumns(
   pixels: usize,
   width: i32,
@@ -169,7 +165,6 @@ function created(parts: usize, number: i32, width: i32, height: i32): usize {
   return part;
 }
 
-/** Halves the way to the root for the next one that asks. */
 function rootOf(parts: usize, number: i32): usize {
   let part = parts + PART * <usize>number;
   for (let owner = load<f64>(part); owner !== <f64>number; owner = load<f64>(part)) {
@@ -181,7 +176,6 @@ function rootOf(parts: usize, number: i32): usize {
   return part;
 }
 
-/** Adds the other part to the first one. */
 function joined(part: usize, other: usize): usize {
   store<f64>(other, load<f64>(part));
   store<f64>(part, load<f64>(part, SUM) + load<f64>(other, SUM), SUM);

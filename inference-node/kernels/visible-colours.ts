@@ -1,14 +1,10 @@
 /**
- * Visible colours, weighted by their opacity: sums of cells, which colour-alpha.ts extends to where
+ * Visible colours weighted by opacity: sums of cells, which colour-alpha.ts extends to where
  * nothing is visible, and the picture composited over the result.
  */
 import { PIXEL, toBytes, toFloats } from './pixel';
 
-/**
- * Adds a row of the picture to the sums of cells: colours weighted by opacity, and opacities (0 to
- * 255). A colour of opacity 0 adds nothing.
- * @param starts first column of each cell, and the end.
- */
+/** @param starts first column of each cell, and the end */
 export function addVisible(pixels: usize, starts: usize, cells: i32, sums: usize): void {
   for (let cell = 0; cell < cells; cell++, starts += 4, sums += PIXEL) {
     let sum = v128.load(sums);
@@ -23,9 +19,8 @@ export function addVisible(pixels: usize, starts: usize, cells: i32, sums: usize
 }
 
 /**
- * Composites pixels over the colours beneath, in place. Opacities do not change, nor do opaque
- * pixels.
- * @param cells for each pixel its cell in `beneath`, a row of colours.
+ * Changes pixels in place, but not their opacities. @param cells for each pixel its cell in
+ * `beneath`, a row of colours
  */
 export function layOver(pixels: usize, count: i32, cells: usize, beneath: usize): void {
   for (let x: usize = 0; x < <usize>count; x++) {
