@@ -7,7 +7,7 @@ import { budgetFor, RESIDENT_BYTES_BUDGET, readCpuMs } from './budgets.ts';
 import { LeaseQueue } from './pool/lease-queue.ts';
 import { workerWaitMs } from './pool/picture-pool.ts';
 import { FormatRates } from './pool/picture-rates.ts';
-import { isWorthRunning } from './worth-running.ts';
+import { isWorthRunning } from './unsure-share.ts';
 
 test('a budget grows with the picture', t => {
   const budget = { base: 100, perMegapixel: 10 };
@@ -22,7 +22,6 @@ test('the processor time of a process is read, that of one that is gone is not',
   t.is(readCpuMs(gone), undefined);
   const before = readCpuMs(process.pid);
   const { user, system } = process.cpuUsage();
-  // Not every platform has /proc.
   if (existsSync('/proc/self/stat')) {
     t.true(Math.abs((before ?? Number.NaN) - (user + system) / 1000) < 100);
   }
@@ -133,7 +132,7 @@ test('finishing costs no less for a larger result or background, and never more 
 
 const PIXELS = 70_000;
 
-/** Makes `unsure` of each hundred visible pixels half opaque, spread evenly among the rest. */
+/** Spreads `unsure` half opaque pixels evenly over each hundred visible ones. */
 function matteOf(shown: number, unsure: number): Uint8Array {
   return Uint8Array.from({ length: PIXELS }, (_, i) => {
     if (i >= shown) return 0;

@@ -1,7 +1,6 @@
 /**
- * Bounds what an image may cost before its worker is killed. Budgets stop files made to be
- * expensive (a JPEG of a thousand scans), not large pictures: each is several times the worst
- * honest one's.
+ * Budgets stop files made to be expensive (a JPEG of a thousand scans), not large pictures: each is
+ * several times the worst measured cost.
  */
 import { readStat } from '../process/proc-files.ts';
 
@@ -22,23 +21,22 @@ export function budgetFor({ base, perMegapixel }: Budget, megapixels: number): n
 export const CPU_MS_BUDGET: Budget = { base: 10_000, perMegapixel: 1_500 };
 
 /**
- * Elapsed time, ms, of a worker that does not compute: processor time, where it can be read, is at
- * most a quarter of this by then, so the image is not at fault.
+ * Elapsed time, ms. At most a quarter of it was processor time, whose own budget would have ended
+ * first, so the image is not at fault.
  */
 export const WALL_MS_BUDGET: Budget = { base: 60_000, perMegapixel: 6_000 };
 
-/** Resident, bytes. Worst measured: 0.11 GB and 45 bytes a pixel; JPEG XL 0.2 GB and 55. */
+/** Bytes. Worst measured: 0.11 GB and 45 bytes a pixel; JPEG XL 0.2 GB and 55. */
 export const RESIDENT_BYTES_BUDGET: Budget = { base: 512 * 2 ** 20, perMegapixel: 100 * 2 ** 20 };
 
-/** A reading takes 30 us. */
 export const WATCH_INTERVAL_MS = 100;
 
-/** Clock ticks of /proc are hundredths of a second on every Linux (USER_HZ). */
+/** USER_HZ is 100 on every Linux. */
 const MS_PER_TICK = 10;
 /** proc(5): utime and stime are fields 14 and 15; field 2 may contain blanks and ends with ")". */
 const USER_TICKS = 14 - 3;
 
-/** Processor time of a process, all threads; undefined: no /proc, or the process is gone. */
+/** Sums all threads. Undefined: no /proc, or the process is gone. */
 export function readCpuMs(pid: number): number | undefined {
   const fields = readStat(pid);
   if (fields.length === 0) return undefined;

@@ -1,6 +1,3 @@
-/**
- * Checks whether this node makes a result of the requested size, and what comes beside the picture.
- */
 import { existsSync } from 'node:fs';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
@@ -21,13 +18,15 @@ export interface FinishChoices {
   /** Undefined: the result has the input's size and no background. */
   readonly finishing?: Finishing | undefined;
   readonly thumbnail?: boolean | undefined;
-  /** Undefined: the caller says nothing of the subject. */
   readonly hints?: Hints | undefined;
   /** The merged matte is wanted, for corrections. */
   readonly matte?: boolean | undefined;
 }
 
-/** @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE for what no subject makes possible */
+/**
+ * Rejects what no subject could make possible. @throws ContractError INVALID_PARAMETER,
+ * NODE_INCAPABLE
+ */
 export function requireMakeable(
   { outputFormat, finishing }: Pick<FinishChoices, 'outputFormat' | 'finishing'>,
   input: Size | undefined,
@@ -39,10 +38,7 @@ export function requireMakeable(
   if (outputFormat === 'jxl') requireJxlPixels(least, jxlPixelsMax);
 }
 
-/**
- * Checks the pixels of an input or a result.
- * @throws ContractError NODE_INCAPABLE
- */
+/** @throws ContractError NODE_INCAPABLE */
 export function requireJxlPixels(pixels: number, jxlPixelsMax: number): void {
   if (pixels <= jxlPixelsMax) return;
   const detail = `This node reads and writes JPEG XL up to ${jxlPixelsMax} pixels.`;
@@ -51,19 +47,17 @@ export function requireJxlPixels(pixels: number, jxlPixelsMax: number): void {
 
 export const DJXL = '/usr/bin/djxl';
 export const CJXL = '/usr/bin/cjxl';
-/** The program comes from util-linux: the kernel kills the started program when its parent dies. */
+/** From util-linux; kills the started program when its parent dies. */
 export const SETPRIV = '/usr/bin/setpriv';
 export const SHELL = '/bin/sh';
 
 interface JxlTools {
   readonly isInstalled: boolean;
-  /** Why they cannot be used although they are installed. */
   readonly failure: string | undefined;
 }
 
 let tools: JxlTools | undefined;
 
-/** Checked once: a node reports at its start what it can do. */
 export function jxlTools(): JxlTools {
   tools ??= findJxlTools();
   return tools;

@@ -1,31 +1,26 @@
-/** The decoded picture between decode and encode. */
-
 import { endianness } from 'node:os';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 
 /** Oriented, 8-bit sRGB with straight alpha. Pixels exist once and are changed in place. */
 export interface RgbaPicture extends Size {
-  /** Each element has one pixel: red is the lowest byte, alpha the highest. */
+  /** An element a pixel: red is the lowest byte, alpha the highest. */
   readonly rgba: Uint32Array;
   /** False: the file has no alpha, so every pixel is opaque. */
   readonly translucent: boolean;
 }
 
-// Pixels are read as words; every platform that Node and the codecs run on is little-endian.
 if (endianness() !== 'LE') throw new Error('this machine is not little-endian');
 
-/** Views interleaved RGBA bytes as pixels; copies only where a codec left them unaligned. */
 export function viewAsPixels(bytes: Uint8Array): Uint32Array {
   const aligned = bytes.byteOffset % 4 === 0 ? bytes : Uint8Array.from(bytes);
   return new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
 }
 
 /**
- * Frees the memory of pixels now rather than at a collection, which V8 else makes several times for
- * a picture. None is left of them.
+ * Frees pixels at once: V8 would otherwise collect several times for a picture. Shared memory
+ * stays.
  */
 export function freePixels({ buffer, byteLength }: Uint32Array | Uint8Array): void {
-  // Memory that others share is left to them.
   const isOwn = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
   if (isOwn && !buffer.detached) buffer.transfer(0);
 }
@@ -41,8 +36,8 @@ export interface RawPixels extends Size {
 }
 
 /**
- * Bytes that the service left out or added to decode a file whole: bytes of a JPEG outside of
- * blocks and markers, or the pad byte of a WebP's last chunk.
+ * What decoding a file whole removed or added: bytes of a JPEG outside of blocks and markers, or
+ * the pad byte of a WebP's last chunk.
  */
 export type Mended = 'stray_bytes' | 'pad_byte';
 
@@ -52,7 +47,7 @@ interface ReadPixels extends Pick<RgbaPicture, 'rgba' | 'translucent'> {
 
 /** The size is oriented. */
 export interface OpenedPicture extends Size {
-  /** The size of what is decoded, before it is cropped and turned. Absent: the same size. */
+  /** Before crop and rotation. Absent: the same size. */
   readonly stored?: Size;
   /** @throws ContractError PROCESSING_FAILED, NODE_INCAPABLE */
   readPixels(): Promise<ReadPixels>;

@@ -1,13 +1,12 @@
-/** The part of a picture that models look at for a caller's box. On the main thread. */
 import { regionIn } from '@matting/proto/contract/finishing/frame.ts';
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { type Hints, requireInside } from '@matting/proto/contract/hints.ts';
 
-/** Around the box, of its sides: models take what fills the picture for its ground. */
+/** Relative to the box's sides: models take a subject that fills the picture for the background. */
 const MARGIN_SHARE = 0.1;
 
 /**
- * Undefined: all of the picture.
+ * The part that models see for a caller's box, with a margin. Undefined: all of the picture.
  * @throws ContractError INVALID_PARAMETER: hints outside of the picture or the box
  */
 export function partOf(hints: Hints, picture: Size): Box | undefined {

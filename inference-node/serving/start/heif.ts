@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import {
   findHeifDecoder,
   HEIF_WAYS,
-  type HeifPlaces,
+  type HeifPaths,
   remarksOf,
 } from '../picture/children/find-heif-decoder.ts';
 import type { HeifDecoder } from '../picture/children/heif-decoder.ts';
@@ -16,9 +16,9 @@ import type { PoolSettings } from './pool-settings.ts';
 export async function chooseHeif(
   { heif: choice }: Pick<PoolSettings, 'heif'>,
   log: Pick<Logger, 'info' | 'warn'>,
-  places?: HeifPlaces,
+  paths?: HeifPaths,
 ): Promise<HeifDecoder | undefined> {
-  const { decoder, failures } = await findHeifDecoder(choice, places);
+  const { decoder, failures } = await findHeifDecoder(choice, paths);
   for (const reason of failures) log.warn({ reason }, 'a decoder of HEIC does not work');
   if (decoder === undefined) {
     if (choice === undefined || choice === 'off') return undefined;

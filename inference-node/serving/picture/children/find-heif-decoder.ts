@@ -1,4 +1,3 @@
-/** Which decoder of HEIC this machine has, tried once at a node's start, and what to say of it. */
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
@@ -8,7 +7,6 @@ import { type HeifDecoder, isAtLeast, type TriedDecoder, tryDecoder } from './he
 export const HEIF_CHOICES = ['js', 'system', 'off'] as const;
 export type HeifChoice = (typeof HEIF_CHOICES)[number];
 
-/** The ways in which an operator can install a decoder. */
 export const HEIF_WAYS = {
   js: 'libheif-js, installed beside the service,',
   system: "heif-dec or heif-convert, of Debian's libheif-examples,",
@@ -17,20 +15,18 @@ export const HEIF_WAYS = {
 interface HeifSearch {
   /** Undefined: the node cannot read HEIC. */
   readonly decoder: HeifDecoder | undefined;
-  /** The decoders that are installed and do not work, and why. */
+  /** Installed decoders that do not work, and why. */
   readonly failures: readonly string[];
 }
 
-/** Tests have other places. */
-export interface HeifPlaces {
-  /** Modules are resolved from this file. */
+export interface HeifPaths {
   readonly modulesFrom: string;
   readonly programs: readonly string[];
 }
 
 const MODULE = 'libheif-js/wasm-bundle';
-/** An operator's own build comes before Debian's; heif-convert is the name up to Debian 12. */
-export const HEIF_PLACES: HeifPlaces = {
+/** An operator's own build comes first; heif-convert is the name up to Debian 12. */
+export const HEIF_PATHS: HeifPaths = {
   modulesFrom: fileURLToPath(import.meta.url),
   programs: ['heif-dec', 'heif-convert'].flatMap(name => [
     `/usr/local/bin/${name}`,
@@ -38,17 +34,17 @@ export const HEIF_PLACES: HeifPlaces = {
   ]),
 };
 
-/** @param choice undefined: what is found, in their order */
+/** Tries each once, at a node's start. @param choice undefined: the first that works */
 export async function findHeifDecoder(
   choice: HeifChoice | undefined,
-  places = HEIF_PLACES,
+  paths = HEIF_PATHS,
 ): Promise<HeifSearch> {
   const failures: string[] = [];
   if (choice === 'off' || ![SETPRIV, SHELL, '/proc/self/fd'].every(existsSync)) {
     return { decoder: undefined, failures };
   }
   for (const kind of choice === undefined ? (['js', 'system'] as const) : [choice]) {
-    const file = kind === 'js' ? resolveModule(places) : places.programs.find(existsSync);
+    const file = kind === 'js' ? resolveModule(paths) : paths.programs.find(existsSync);
     if (file === undefined) continue;
     const tried = file instanceof Error ? file : await tryWays({ kind, file });
     if (!(tried instanceof Error)) return { decoder: tried, failures };
@@ -57,7 +53,7 @@ export async function findHeifDecoder(
   return { decoder: undefined, failures };
 }
 
-function resolveModule({ modulesFrom }: HeifPlaces): string | Error | undefined {
+function resolveModule({ modulesFrom }: HeifPaths): string | Error | undefined {
   try {
     return createRequire(modulesFrom).resolve(MODULE);
   } catch (error) {
@@ -67,7 +63,7 @@ function resolveModule({ modulesFrom }: HeifPlaces): string | Error | undefined 
   }
 }
 
-/** The program comes from util-linux; the second way is for users that are not root. */
+/** From util-linux; the second way is for users other than root. */
 const UNSHARE = '/usr/bin/unshare';
 const WITHOUT_NETWORK = [
   [UNSHARE, '--net', '--'],
@@ -78,28 +74,28 @@ async function tryWays(installed: Omit<TriedDecoder, 'within'>): Promise<HeifDec
   const ways = existsSync(UNSHARE) ? [...WITHOUT_NETWORK, []] : [[]];
   let failure = new Error('it was not tried');
   for (const within of ways) {
-    // Rejects if TMPDIR cannot be used: then this decoder cannot, and the node can.
-    const tried = await tryDecoder({ ...installed, within }).catch(reasonOf);
+    // If TMPDIR is unusable, only this decoder fails, not the node.
+    const tried = await tryDecoder({ ...installed, within }).catch(withCause);
     if (!(tried instanceof Error)) return tried;
     failure = tried;
   }
   return failure;
 }
 
-function reasonOf(error: Error): Error {
+function withCause(error: Error): Error {
   return error.cause instanceof Error
     ? new Error(`${error.message} ${error.cause.message}`)
     : error;
 }
 
-/** The first without the overflows of the heap that were found in 2026: a picture reaches them. */
+/** The first without the heap overflows found in 2026, which a picture can reach. */
 export const LIBHEIF_MIN = '1.23.3';
 
 export function isSafeLibheif(version: string): boolean {
   return isAtLeast(version, LIBHEIF_MIN);
 }
 
-/** Lists what an operator must know of the decoder, a line each; none: there is nothing to know. */
+/** Remarks for the operator, a line each. */
 export function remarksOf({ file, version, within }: HeifDecoder): string[] {
   const lines: string[] = [];
   if (!isSafeLibheif(version)) {

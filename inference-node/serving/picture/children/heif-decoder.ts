@@ -1,6 +1,6 @@
 /**
- * The two that decode HEIC, which an operator installs: libheif-js beside the service, run by a
- * Node that may read that module alone, and the programs of libheif. Both run inside one fence.
+ * The HEIC decoders that an operator installs: libheif-js, run by a Node that may read only that
+ * module, and libheif's programs.
  */
 import type { FileHandle } from 'node:fs/promises';
 import path from 'node:path';
@@ -11,17 +11,13 @@ import { type Links, openNameless } from './temporary-files.ts';
 
 export interface HeifDecoder {
   readonly kind: 'js' | 'system';
-  /** The file of the module, or of the program. */
   readonly file: string;
-  /** The version of libheif. */
   readonly version: string;
-  /** The command that takes its network from it; empty: this machine allows none. */
+  /** A command that takes away the network; empty: this machine allows none. */
   readonly within: readonly string[];
-  /** The options of the program that its version knows. */
   readonly options: readonly string[];
 }
 
-/** @param file what it reads */
 export async function withFiles<Result>(
   file: Buffer,
   use: (input: FileHandle, output: FileHandle) => Promise<Result>,
@@ -33,29 +29,28 @@ export async function withFiles<Result>(
 }
 
 const CHILD = fileURLToPath(new URL('./libheif-child.ts', import.meta.url));
-/** The bound is of V8's own heap: the decoded picture lies outside of it. */
+/** Decoded pictures lie outside of V8's heap. */
 const HEAP_MB = 64;
 
 export function moduleCommand(order: DecodeOrder): string[] {
   const readable = [CHILD, path.join(path.dirname(order.module), '*')];
-  const permissions = readable.map(place => `--allow-fs-read=${place}`);
+  const permissions = readable.map(file => `--allow-fs-read=${file}`);
   const options = ['--permission', ...permissions, `--max-old-space-size=${HEAP_MB}`];
   return [process.execPath, ...options, CHILD, JSON.stringify(order)];
 }
 
-/** Not in the program's help. Without it later versions leave out tiles that they cannot decode. */
+/** Absent from the program's help. Without it newer versions omit undecodable tiles. */
 const STRICT = '--strict';
 /**
- * The program gets the options that its version's help names. Without the first, compression takes
- * most of a run's time; the others leave the cores to engines.
+ * Passed if the version's help names them. Most of a run would be compression; the threads would
+ * take the engines' cores.
  */
 const OPTIONS = { '--png-compression-level': 1, '--tile-threads': 1, '--codec-threads': 1 };
 
 const TARGET = 'pixels.png';
-/** The program chooses the format by the name of what it writes. */
 export const PROGRAM_LINKS: Links = { [TARGET]: OUTPUT };
 
-/** @param folder that has PROGRAM_LINKS */
+/** @param folder has PROGRAM_LINKS */
 export function programCommand({ file, options }: HeifDecoder, folder: string): string[] {
   return [file, STRICT, ...options, INPUT, path.join(folder, TARGET)];
 }
@@ -69,7 +64,6 @@ export function isAtLeast(version: string, least: string): boolean {
 
 export type TriedDecoder = Pick<HeifDecoder, 'kind' | 'file' | 'within'>;
 
-/** Loads the module, or starts the program, inside the fence. */
 export async function tryDecoder({
   kind,
   file,

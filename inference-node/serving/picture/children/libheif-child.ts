@@ -1,6 +1,6 @@
 /**
- * The program that runs libheif-js: decodes the tiles of a file in descriptor 3 to samples in
- * descriptor 4. It imports nothing of this project: it may read itself and the module alone.
+ * Decodes the tiles of a file in descriptor 3 to samples in descriptor 4. It imports nothing of
+ * this project, since it may read only itself and the module.
  */
 import { fstatSync, readSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -14,19 +14,18 @@ export interface PlaneOrder {
   readonly columns: number;
   readonly tileWidth: number;
   readonly tileHeight: number;
-  /** The item of its first tile; the others follow. */
+  /** The other tiles' items follow. */
   readonly firstId: number;
   readonly bits: number;
 }
 
 export interface DecodeOrder {
-  /** The file of libheif-js. */
   readonly module: string;
   /** Written as RGBA. Undefined: only the version is wanted. */
   readonly colours?: PlaneOrder;
-  /** The alpha is written behind the colours, as one channel. */
+  /** Written after the colours, as one channel. */
   readonly alpha?: PlaneOrder | undefined;
-  /** Samples are written with 16 bits, little endian; else with 8. */
+  /** 16 bits, little endian, instead of 8. */
   readonly isDeep?: boolean;
 }
 
@@ -41,14 +40,12 @@ interface Channel {
 }
 
 interface Decoded {
-  /** An error has a code. */
   readonly code?: unknown;
   readonly message?: string;
   readonly image?: unknown;
   readonly channels?: readonly Channel[];
 }
 
-/** The functions of libheif-js that this file calls. */
 interface Libheif {
   readonly heif_error_code: Names;
   readonly heif_colorspace: Names;
@@ -65,7 +62,6 @@ interface Libheif {
 
 type Samples = Uint8Array | Uint16Array;
 
-/** A plane is decoded to this form. */
 interface Form {
   readonly colorspace: unknown;
   readonly chroma: unknown;
@@ -100,7 +96,7 @@ function main(): void {
     channel: channels.heif_channel_interleaved,
     channels: 4,
   });
-  // Alpha is the luma as it is coded.
+  // Alpha is the coded luma.
   if (alpha === undefined) return;
   const colorspace = spaces.heif_colorspace_undefined;
   const chroma = chromas.heif_chroma_undefined;
@@ -124,10 +120,9 @@ function decodeTile(libheif: Libheif, context: unknown, id: number, form: Form):
   return { ...channel, free };
 }
 
-/** A picture that is one tile is copied and written in pieces of so many rows. */
+/** Rows of a piece, if the picture is a single tile. */
 const PIECE_ROWS = 64;
 
-/** Writes rows of tiles: it holds no more of the picture. */
 function writePlane(
   { width, height, columns, tileWidth, tileHeight, firstId, bits }: PlaneOrder,
   channels: 1 | 4,
@@ -171,7 +166,7 @@ function tabulate(bits: number, max: number): Uint16Array {
   );
 }
 
-/** Samples of more than 8 bits are words, the low byte first. */
+/** Deep samples are little-endian words. */
 function copySamples(from: Uint8Array, into: Samples, bits: number, scaled: Uint16Array): void {
   if (bits === 8 && into instanceof Uint8Array) {
     into.set(from.subarray(0, into.length));
@@ -200,7 +195,6 @@ function writeWhole(bytes: Buffer): void {
 try {
   main();
 } catch (error) {
-  // A trace would say nothing more of a picture.
   console.error(error instanceof Error ? error.message : error);
   process.exitCode = 1;
 }

@@ -1,6 +1,6 @@
 /**
- * Programs of other codecs as children of a picture worker: under limits that the kernel enforces,
- * killed when their worker dies.
+ * Runs other codecs' programs under limits that the kernel enforces; they die with their picture
+ * worker.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -8,7 +8,7 @@ import type { FileHandle } from 'node:fs/promises';
 import { type Budget, budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
 import { SETPRIV, SHELL } from '../makeable.ts';
 
-/** The first files of a run have these paths, which a program can open. */
+/** A run's first files, as paths. */
 export const INPUT = '/proc/self/fd/3';
 export const OUTPUT = '/proc/self/fd/4';
 export const EXTRA_OUTPUT = '/proc/self/fd/5';
@@ -16,14 +16,13 @@ export const EXTRA_OUTPUT = '/proc/self/fd/5';
 export interface ChildLimits {
   readonly memoryBytes: number;
   readonly cpuMs: number;
-  /** The size limit of each file that the child writes. */
+  /** Largest file that the child may write. */
   readonly fileBytes: number;
 }
 
-/** Four channels of 16 bits, stored: more than a program makes of a picture. */
+/** Holds four uncompressed channels of 16 bits. */
 const FILE_BYTES_BUDGET: Budget = { base: 2 ** 24, perMegapixel: 9e6 };
 
-/** Gives the limits of a picture's cost; they are the same in a worker. */
 export function limitsFor(pixels: number): ChildLimits {
   const megapixels = pixels / 1e6;
   return {
@@ -33,16 +32,14 @@ export function limitsFor(pixels: number): ChildLimits {
   };
 }
 
-/**
- * The program has no capability either, even as root or in a namespace, and dies with its parent.
- */
+/** No capability, even as root or in a namespace, and dies with its parent. */
 const UNPRIVILEGED = [
   SETPRIV,
   ...['--pdeathsig', 'KILL', '--no-new-privs', '--bounding-set=-all', '--inh-caps=-all'],
 ];
 /** Files are counted in blocks of 512 bytes, memory in KiB. */
 const LIMITED = 'ulimit "$1" "$2" && ulimit -t "$3" && ulimit -f "$4" && shift 4 && exec "$@"';
-/** V8 alone: it reserves 512 MB for code, and takes 90 without any (Node 24). */
+/** V8 reserves 512 MB for code, and takes 90 without any (Node 24). */
 const NODE_DATA_BYTES = 640e6;
 
 const ERROR_LENGTH_MAX = 1000;
@@ -53,20 +50,16 @@ export interface LimitedRun {
   readonly files: readonly FileHandle[];
   readonly limits: ChildLimits;
   /**
-   * The program runs on Node: V8 and WebAssembly reserve addresses that they never use, so the
-   * bound is on writable memory.
+   * V8 and WebAssembly reserve addresses that they never use, so the bound is on writable memory.
    */
   readonly onNode?: boolean;
-  /**
-   * All of the program's output goes there. Undefined: its errors alone are kept, for a failure's
-   * message.
-   */
+  /** Gets all output. Undefined: only errors are kept, for a failure's message. */
   readonly printed?: FileHandle;
-  /** A program and its options that start what follows them, such as without a network. */
+  /** A command that starts the program, for example without a network. */
   readonly within?: readonly string[];
 }
 
-/** Returns undefined if it ended well. */
+/** Undefined: it succeeded. */
 export async function runLimited(run: LimitedRun): Promise<Error | undefined> {
   const { command, files, limits, printed, onNode = false, within = [] } = run;
   const memoryBytes = limits.memoryBytes + (onNode ? NODE_DATA_BYTES : 0);
@@ -97,13 +90,10 @@ export async function writeAll(handle: FileHandle, ...parts: Uint8Array[]): Prom
   }
 }
 
-/** Less than this is a full disk to a program that could not write. */
+/** A program fails to write if less is free. */
 const ROOM_BYTES = 2 ** 20;
 
-/**
- * Finds out after a failed run whether the disk is full: that is no fault of the picture. Rejects
- * with ENOSPC.
- */
+/** A full disk is not the picture's fault. @throws Error ENOSPC */
 export async function requireRoom(output: FileHandle): Promise<void> {
   const { size } = await output.stat();
   const zeros = Buffer.alloc(ROOM_BYTES);
@@ -113,7 +103,7 @@ export async function requireRoom(output: FileHandle): Promise<void> {
   }
 }
 
-/** @returns false: the file ends before. */
+/** @returns false: the file ends before */
 export async function readWhole(
   handle: FileHandle,
   into: Uint8Array,
@@ -127,7 +117,6 @@ export async function readWhole(
   return true;
 }
 
-/** Reads from the first byte, whatever was read or written before. */
 export async function readAll(handle: FileHandle): Promise<Buffer> {
   const bytes = Buffer.alloc((await handle.stat()).size);
   await readWhole(handle, bytes, 0);

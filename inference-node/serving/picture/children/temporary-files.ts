@@ -1,7 +1,6 @@
 /**
- * Files of other codecs' programs, in TMPDIR: without a name, since the programs seek, and links
- * for programs that choose a format by a name. At 100 MP they take 0.4 GB, of which nothing is
- * left.
+ * Files in TMPDIR for other codecs' programs, 0.4 GB at 100 MP: nameless ones, since the programs
+ * seek, and links.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdtempDisposableSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
@@ -10,22 +9,21 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 
-/** Begins the names of what a process has in TMPDIR. */
 const prefixOf = (pid: number | undefined) => path.join(tmpdir(), `matting-codecs-${pid}-`);
 
 /**
- * Opens a file that disappears with its last descriptor.
- * @throws ContractError NODE_INCAPABLE where TMPDIR cannot be used
+ * Disappears with its last descriptor.
+ * @throws ContractError NODE_INCAPABLE if TMPDIR cannot be used
  */
 export async function openNameless(): Promise<FileHandle> {
   const name = `${prefixOf(process.pid)}${randomUUID()}`;
-  // Exclusive, and a name that nobody knows before: a file that is already there is not ours.
+  // An existing file would belong to somebody else.
   const handle = await open(name, 'wx+', 0o600).catch(throwIncapable);
   await unlink(name);
   return handle;
 }
 
-/** A full disk passes; nothing else that keeps a file from being made does by itself. */
+/** Only these pass by themselves. */
 const PASSING = ['ENOSPC', 'EDQUOT', 'EMFILE', 'ENFILE'];
 
 function throwIncapable(cause: NodeJS.ErrnoException): never {
@@ -34,13 +32,13 @@ function throwIncapable(cause: NodeJS.ErrnoException): never {
   throw new ContractError('NODE_INCAPABLE', detail, { cause });
 }
 
-/** The key is the name of a link, the value what it leads to. */
+/** Targets by the names of their links. */
 export type Links = Readonly<Record<string, string>>;
 
 /**
- * Names for a program that chooses a format by them; what is written there is in their targets.
- * They are in a folder of this run alone, whose name nobody knows before, and go with it.
- * @throws ContractError NODE_INCAPABLE where TMPDIR cannot be used
+ * A program chooses a format by a link's name. The folder is unguessable and lives as long as the
+ * run.
+ * @throws ContractError NODE_INCAPABLE if TMPDIR cannot be used
  */
 export async function withLinks<Result>(
   links: Links,
@@ -53,7 +51,7 @@ export async function withLinks<Result>(
   return await use(folder.path);
 }
 
-/** Explains why programs cannot get files here; undefined: they can. */
+/** Undefined: programs can have files here. */
 export function temporaryFailure(): string | undefined {
   try {
     using folder = mkdtempDisposableSync(prefixOf(process.pid));
@@ -64,10 +62,7 @@ export function temporaryFailure(): string | undefined {
   }
 }
 
-/**
- * Removes what a killed process left: folders with links.
- * @throws the system's error
- */
+/** @throws the system's error */
 export function removeLeft(pid: number): void {
   const prefix = path.basename(prefixOf(pid));
   for (const name of readdirSync(tmpdir())) {

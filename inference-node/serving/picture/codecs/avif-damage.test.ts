@@ -15,14 +15,14 @@ import { readCodedItems, writeAvif } from './files/avif-file.ts';
 const TILE_PX = 64;
 const [COLOUR_TILE, ALPHA_TILE, THUMBNAIL] = [10, 50, 90];
 
-/** The size is not a multiple of the tiles'. */
+/** Not a multiple of the tiles' size. */
 function picture(channels: 3 | 4): Pixels {
   return paint(120, 100, channels, (x, y) =>
     [x * 2, y * 2, (x * y) & 255, 40 + x + y].slice(0, channels),
   );
 }
 
-/** The file is not AVIF if so little of it is left. */
+/** A file with so little left is not AVIF. */
 const read = (file: Buffer) => decodeIfWhole(file, 'UNSUPPORTED_IMAGE_FORMAT');
 
 function spoil({ file, dataById }: GridFile, id: number): Buffer {
@@ -55,7 +55,7 @@ test('damage › a whole grid is read as the pixels it was made of', async t => 
     const expected =
       name === 'turned' ? [100, 120] : name.startsWith('clapped') ? [60, 40] : [120, 100];
     t.deepEqual([width, height], expected, name);
-    // Missing tiles would be far off: green, or transparent.
+    // Missing tiles would be green or transparent.
     if (expected[0] !== source.width) continue;
     for (const [x, y] of [
       [10, 10],
@@ -83,7 +83,6 @@ test('damage › a grid that lacks a tile, wherever its data lies, is refused', 
         t.is(await read(spoil(grid, tile)), undefined, `${name}, tile ${tile}`);
       }
     }
-    // Items that are not part of the picture may be damaged.
     t.deepEqual(await read(spoil(grid, THUMBNAIL)), whole, `${name}, thumbnail`);
   }
 });
@@ -195,7 +194,7 @@ test('files › the colours are as the code points say, in 8, 10 and 12 bits', a
   }
 });
 
-/** Reads a pixel where the picture is 120, 131, 120. */
+/** The picture is 120, 131, 120 there. */
 async function readColour(file: Buffer) {
   const { rgba } = await decode(file);
   const pixel = elementAt(rgba, 31 * WIDTH + 40);

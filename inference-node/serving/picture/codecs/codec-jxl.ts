@@ -1,6 +1,6 @@
 /**
- * JPEG XL: through wasm-vips (libvips with libjxl), and through libjxl's own programs where wasm-vips
- * lacks the memory or cannot read the file.
+ * JPEG XL through wasm-vips, or through libjxl's own programs if wasm-vips lacks the memory or
+ * cannot read the file.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -20,15 +20,15 @@ import {
 } from './jxl-tools.ts';
 import { attempt, requireVips, Scratch } from './wasm-vips.ts';
 
-/** Visually lossless by the format's own measure; the contract asks for this or better. */
+/** Visually lossless by the format's own measure, as the contract asks. */
 const DISTANCE = 1;
 /**
- * The effort goes from 1 to 9. A photo of 12 MP with alpha takes 1.6 s at 3, 2.2 s at 4 and is no
- * smaller; a photo of 2 MP takes 0.2 s at 3, 1.2 s at 7 (2 cores of an AMD EPYC).
+ * From 1 to 9. A photo of 12 MP takes 1.6 s at 3, and 2.2 s at 4 for no fewer bytes (2 cores of an
+ * AMD EPYC).
  */
 const EFFORT = 3;
 
-/** Below this a failure is the file's fault: WebAssembly's memory is enough for any picture. */
+/** A smaller picture fits WebAssembly's memory, so its failure is the file's fault. */
 const RETRY_PIXELS_MIN = 8_000_000;
 
 const PAGES_FIELD = 'n-pages';
@@ -49,7 +49,6 @@ export async function openJxl(given: Buffer): Promise<OpenedPicture> {
       'The image is animated. Send one frame of it, as PNG or JPEG.',
     );
   }
-  // libjxl has turned it upright already.
   const { width, height } = image;
   const premultiplied = image.hasAlpha() && (await hasAssociatedAlpha(file));
   const isFloat = loaded.format === 'float';
@@ -60,16 +59,14 @@ export async function openJxl(given: Buffer): Promise<OpenedPicture> {
 interface StoredJxl extends Size {
   readonly file: Buffer;
   readonly premultiplied: boolean;
-  /** Samples have more than 16 bits. */
   readonly isFloat: boolean;
-  /** The profile of the colours that a decoder returns. */
   readonly profile: Uint8Array | undefined;
 }
 
 /**
- * Reads in WebAssembly, or with libjxl's program if WebAssembly lacks the memory. That depends on
- * more than size (lossless takes four times as much), so a large picture that failed is tried
- * again. So is a picture with two further channels, which libvips (8.18) cannot read.
+ * Large pictures that fail are tried again with libjxl's program: the memory that they need depends
+ * on more than size (lossless takes four times as much). libvips (8.18) cannot read two extra
+ * channels.
  */
 async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch) {
   const { width, height, premultiplied, profile } = stored;
@@ -118,7 +115,6 @@ function requireTools(extraChannels: number): void {
   }
 }
 
-/** Reads CMYK, whose black is a channel beside the colours. */
 async function readInks(stored: StoredJxl, profile: Uint8Array, extraChannels: number) {
   const { file, width, premultiplied } = stored;
   const { cmya, black, hasAlpha } = await decodeInksWithDjxl(file, stored, premultiplied);
@@ -143,10 +139,9 @@ async function readInks(stored: StoredJxl, profile: Uint8Array, extraChannels: n
   return { rgba: viewAsPixels(cmya), translucent: hasAlpha };
 }
 
-/** Converts to what colour management takes: 255 is full ink, black comes fourth. */
+/** Converts to what colour management expects: 255 is full ink, black comes fourth. */
 function invertInks(cmya: Uint8Array, black: Uint8Array): Uint8Array {
   const inks = new Uint8Array(cmya.length);
-  // `cmya` has four samples for each of `black`.
   for (let i = 0; i < inks.length; i++) inks[i] = 255 - (i % 4 === 3 ? black[i >> 2]! : cmya[i]!);
   return inks;
 }
@@ -160,7 +155,7 @@ function readInWasm(image: Vips.Image, premultiplied: boolean, scratch: Scratch)
   });
 }
 
-/** Like divideByAlpha in source-colour.ts, at the image's own depth and in its own colours. */
+/** As divideByAlpha, at the image's own depth and in its own colours. */
 function divide(image: Vips.Image, scratch: Scratch): Vips.Image {
   const straight = scratch.keep(image.unpremultiply());
   const { format, interpretation } = image;
@@ -168,7 +163,6 @@ function divide(image: Vips.Image, scratch: Scratch): Vips.Image {
   return scratch.keep(whole.copy({ interpretation }));
 }
 
-/** Encodes colours at DISTANCE and alpha losslessly; a grey plane losslessly. */
 export async function encodeJxl(pixels: RawPixels): Promise<Buffer> {
   const { data, width, height, channels } = pixels;
   if (width * height > WASM_PIXELS_MAX) {
@@ -190,23 +184,20 @@ export async function encodeJxl(pixels: RawPixels): Promise<Buffer> {
 }
 
 /*
- * Takes out what is not the picture (ISO/IEC 18181-2): decoders fail at wrong Exif, XMP or boxes,
- * and pillow-jxl-plugin leaves out four bytes of Exif. The codestream has orientation and colours.
+ * Removes metadata (ISO/IEC 18181-2): decoders fail at wrong Exif, XMP or boxes, and
+ * pillow-jxl-plugin omits four bytes of Exif. Orientation and colours are in the codestream.
  */
 
-/** The container's own boxes, and those with the codestream or parts of it. */
 const PICTURE_TYPES: ReadonlySet<string> = new Set(['JXL ', 'ftyp', 'jxll', 'jxlc', 'jxlp']);
-/** Boxes looked at. What follows is left as it is: libjxl writes some tens at most. */
+/** libjxl writes some tens of boxes at most. */
 const BOXES_MAX = 8192;
 
-/** @returns the given bytes, or a copy of some of them. */
 export function withoutMetadata(file: Buffer): Buffer {
   if (!isJxlContainer(file)) return file;
   const kept: Buffer[] = [];
   let at = 0;
   for (let boxes = 0; boxes < BOXES_MAX; boxes += 1) {
     const box = parseBox(file.subarray(at, at + 16), at, file.length);
-    // Behind the last box that can be read there is no codestream.
     if (box === undefined) return joined(kept, file);
     if (PICTURE_TYPES.has(box.type)) kept.push(file.subarray(at, box.end));
     at = box.end;

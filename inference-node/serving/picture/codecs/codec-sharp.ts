@@ -1,6 +1,6 @@
 /**
- * JPEG, PNG, WebP and AVIF through sharp (libvips). The only importer of sharp. The allowed loaders
- * are fixed here: no other can be reached from this process, whatever the bytes.
+ * JPEG, PNG, WebP and AVIF through sharp (libvips). The only importer of sharp, so no bytes can
+ * reach other loaders than these.
  */
 
 import { crc32 } from 'node:zlib';
@@ -37,13 +37,11 @@ const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${na
 
 sharp.block({ operation: ['VipsForeignLoad'] });
 sharp.unblock({ operation: LOADERS });
-// sharp takes one image at a time: threads inside it would take the engine's cores (sharp issue
-// 2481).
+// One image at a time: threads inside sharp would take the engine's cores (sharp issue 2481).
 sharp.concurrency(1);
-// No image is decoded twice.
 sharp.cache(false);
 
-/** The version of the library that reads AVIF; undefined if libvips is not sharp's own. */
+/** Undefined if libvips is not sharp's own. */
 export const libheifVersion: string | undefined = sharp.versions.heif;
 
 type SharpFormat = Exclude<InputFormat, 'jxl' | 'heic'>;
@@ -55,12 +53,12 @@ const SHARP_FORMAT: Readonly<Record<SharpFormat, string>> = {
   avif: 'heif',
 };
 
-/** libjpeg only warns of unreadable data; jpeg-file.ts mends what it reads correctly. */
+/** libjpeg only warns of unreadable data. jpeg-file.ts mends what else it warns of. */
 const FAIL_ON = 'warning';
 
-/** In these spaces sharp (0.35) ignores a profile of grey: 16 bits, or three channels. */
+/** sharp (0.35) ignores a grey profile in these spaces: 16 bits, or three channels. */
 const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
-/** Formats whose grey comes as three colours: a profile of grey can be theirs. */
+/** Formats whose grey arrives as three colours. */
 const SPREAD_FORMATS: ReadonlySet<SharpFormat> = new Set(['webp', 'avif']);
 
 /** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED */
@@ -81,7 +79,9 @@ export async function openWithSharp(given: Buffer, format: SharpFormat): Promise
   return { width, height, readPixels: async () => ({ mended, ...(await read()) }) };
 }
 
-/** libvips (8.18) goes by the first brand, and refuses that of sequences even of one picture. */
+/**
+ * libvips (8.18) trusts the first brand, and refuses that of sequences even for a single picture.
+ */
 function withAvifBrand(file: Buffer): Buffer {
   if (file.toString('latin1', 8, 12) === 'avif') return file;
   const still = Buffer.from(file);
@@ -92,14 +92,12 @@ function withAvifBrand(file: Buffer): Buffer {
 interface StoredPlan {
   readonly premultiplied: boolean;
   readonly ranges: Ranges | undefined;
-  /** Converts to pixels in sRGB; may reuse the samples' memory. */
   toPixels(samples: Samples): Uint32Array | Promise<Uint32Array>;
 }
 
 interface Plan {
-  /** The profile to convert by, if it is not sRGB's. */
+  /** Undefined: the profile is sRGB or missing. */
   readonly profile: Buffer | undefined;
-  /** Undefined: sharp does the whole conversion. */
   readonly stored: StoredPlan | undefined;
 }
 
@@ -125,7 +123,7 @@ async function planReading(file: Buffer, format: SharpFormat, metadata: Metadata
   return plan(samples => convertRgba(samples, autoOrient.width, profile));
 }
 
-/** A profile for other pixels is ignored, as in browsers. */
+/** A profile for another kind of pixels is ignored, as in browsers. */
 function fits(profile: Buffer, space: string, format: SharpFormat): boolean {
   const isFor = spaceOfProfile(profile);
   return isFor === PIXEL_SPACES[space] || (isFor === 'grey' && SPREAD_FORMATS.has(format));
@@ -135,7 +133,6 @@ interface FileColour {
   readonly colour: SourceColour | undefined;
   readonly profile: Buffer | undefined;
   readonly premultiplied: boolean;
-  /** Undefined: samples come in the full range. */
   readonly ranges: Ranges | undefined;
 }
 
@@ -159,7 +156,7 @@ async function readColour(
   if (format !== 'avif') return byProfile;
   const { cicp, premultiplied, isGrey } = await readAvifColour(file);
   const colour = cicp && colourOfCicp(cicp);
-  // A profile outranks the code points, but cannot say how a high dynamic range is displayed.
+  // A profile outranks the code points, but cannot describe high dynamic range.
   const isByNumbers = icc === undefined || colour?.toneMaps;
   const ranges = cicp?.isNarrow ? rangesOfLibheif(isGrey, cicp.isRgb) : undefined;
   return { ...(isByNumbers ? byNumbers(colour) : byProfile), premultiplied, ranges };
@@ -168,13 +165,13 @@ async function readColour(
 type Ranges = readonly [Range, Range, Range];
 
 const NARROW_RGB: Ranges = [NARROW, NARROW, NARROW];
-/** Stretched as if they were chroma, whose narrow range is wider: 224 steps instead of 219. */
+/** Inverts a stretch as chroma, whose narrow range is wider: 224 steps instead of 219. */
 const HALF_STRETCHED: Range = { black: 0, white: (256 * 219) / 224 };
 const FULL: Range = { black: 0, white: 255 };
 
 /**
- * libheif (1.23) brings the narrow range to the full one, but leaves grey as it is, and takes red
- * and blue that are coded as they are for chroma.
+ * libheif (1.23) widens narrow ranges, but leaves grey as it is, and treats red and blue of RGB
+ * samples as chroma.
  */
 function rangesOfLibheif(isGrey: boolean, isRgb: boolean): Ranges | undefined {
   if (isGrey) return NARROW_RGB;
@@ -189,7 +186,7 @@ function requireExpected(metadata: Metadata, format: SharpFormat): void {
       `The file begins as ${format} but is not ${format}.`,
     );
   }
-  // An AVIF grid shows as several pages; its header has shown before whether it is an animation.
+  // An AVIF grid counts as several pages.
   if (format !== 'avif' && pages > 1) {
     throw new ContractError(
       'UNSUPPORTED_IMAGE_FORMAT',
@@ -222,10 +219,9 @@ async function readSamples(file: Buffer, metadata: Metadata, plan: Plan) {
   }
 }
 
-/** Decodes one tile of a grid: a failure shows here, but not in the whole picture. */
+/** Decodes one tile of a grid: sharp hides its failure in the whole picture. */
 async function requireTile(file: Buffer): Promise<void> {
   try {
-    // Extracting one pixel decodes the whole tile.
     await sharp(file, { failOn: FAIL_ON, limitInputPixels: IMAGE_PIXELS_MAX })
       .extract({ left: 0, top: 0, width: 1, height: 1 })
       .raw()
@@ -235,7 +231,7 @@ async function requireTile(file: Buffer): Promise<void> {
   }
 }
 
-/** The decoder works on its own thread while the codes are checked here. */
+/** Checks the codes here while the decoder works on its own thread. */
 async function readJpegPixels(
   { file, requireWhole, withoutStray }: MendedJpeg,
   metadata: Metadata,
@@ -245,7 +241,6 @@ async function readJpegPixels(
   try {
     requireWhole();
   } catch (error) {
-    // Wait until the decoder no longer uses the file.
     await Promise.allSettled([reading]);
     throw error;
   }
@@ -258,7 +253,6 @@ async function readJpegPixels(
   }
 }
 
-/** Reads sRGB with straight alpha, 8 bits, oriented. */
 async function readRgba(file: Buffer, { depth }: Metadata, profile: Buffer | undefined) {
   const needsConversion = profile !== undefined;
   let picture = sharp(file, {
@@ -267,12 +261,12 @@ async function readRgba(file: Buffer, { depth }: Metadata, profile: Buffer | und
     ignoreIcc: !needsConversion,
     limitInputPixels: IMAGE_PIXELS_MAX,
   });
-  // With 16 bits, sharp 0.35 converts to Display P3 and stays there without an output profile.
+  // With 16 bits, sharp 0.35 converts to Display P3 unless an output profile is set.
   if (needsConversion && depth === 'ushort') picture = picture.withIccProfile('srgb');
   return viewAsPixels(await picture.toColourspace('srgb').ensureAlpha().raw().toBuffer());
 }
 
-/** The same from samples as they are stored: no bits are lost before the conversion. */
+/** Keeps all bits until the conversion. */
 async function readStored(
   file: Buffer,
   metadata: Metadata,
@@ -284,7 +278,6 @@ async function readStored(
   return await toPixels(samples);
 }
 
-/** RGBA, oriented, in the file's own colours. */
 async function readStoredSamples(file: Buffer, { depth }: Metadata): Promise<Samples> {
   const isDeep = depth === 'ushort';
   const bytes = await sharp(file, {
@@ -300,10 +293,7 @@ async function readStoredSamples(file: Buffer, { depth }: Metadata): Promise<Sam
   return isDeep ? new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2) : bytes;
 }
 
-/**
- * Reads a PNG that another decoder wrote, as RGBA.
- * @throws ContractError PROCESSING_FAILED
- */
+/** @throws ContractError PROCESSING_FAILED */
 export async function readPngSamples(png: Buffer, { width, height }: Size): Promise<Samples> {
   try {
     const metadata = await sharp(png, { limitInputPixels: IMAGE_PIXELS_MAX }).metadata();
@@ -331,21 +321,20 @@ function toContractError(error: unknown): ContractError {
   return new ContractError('PROCESSING_FAILED', detail, { cause: error });
 }
 
-/** Opens pixels without metadata: they are sRGB, as in any file without a profile. */
+/** Pixels without metadata are sRGB. */
 export function openRaw({ data, width, height, channels }: RawPixels): Sharp {
   const picture = sharp(data, { raw: { width, height, channels }, limitInputPixels: false });
   return channels === 1 ? picture.toColourspace('b-w') : picture;
 }
 
 /*
- * Checks the checksums of a PNG's chunks (ISO/IEC 15948, 5.3): libpng silently drops an ancillary
- * one that fails, so transparency, a profile or an orientation would be missing.
+ * libpng silently drops an ancillary chunk with a wrong checksum (ISO/IEC 15948, 5.3):
+ * transparency, a profile or an orientation would be missing.
  */
 
 const SIGNATURE_BYTES = 8;
-/** Length, type and CRC. */
 const CHUNK_FRAME_BYTES = 12;
-/** Chunks checked; libpng keeps no more than 1000. */
+/** libpng keeps at most 1000. */
 const CHUNKS_MAX = 4096;
 /** Chunks that change no pixel, and critical ones, which libpng checks. */
 const UNCHECKED = new Set(
@@ -357,7 +346,6 @@ function requirePngChunks(file: Buffer): void {
   for (let chunk = 0; chunk < CHUNKS_MAX && offset + CHUNK_FRAME_BYTES <= file.length; chunk++) {
     const end = offset + CHUNK_FRAME_BYTES + file.readUInt32BE(offset);
     const type = file.toString('latin1', offset + 4, offset + 8);
-    // libpng reports a file that is cut short.
     if (type === 'IEND' || end > file.length) return;
     if (!UNCHECKED.has(type)) {
       const crc = crc32(file.subarray(offset + 4, end - 4));

@@ -1,6 +1,6 @@
 /**
- * Every format, depth and kind of pixel with every way to say what its numbers mean: one colour has
- * to come out. CMYK and high dynamic range: decode.test.ts and jxl-tools.test.ts.
+ * Every format, depth and kind of pixel with every way to describe colours must give the same
+ * colour. CMYK and high dynamic range: decode.test.ts and jxl-tools.test.ts.
  */
 import assert from 'node:assert/strict';
 import { deflateSync } from 'node:zlib';
@@ -48,7 +48,7 @@ import { isSrgbProfile } from './colour/icc-profile.ts';
 import { bytesOfSamples, divideByAlpha, type Samples } from './colour/samples.ts';
 
 const SIDE = 16;
-/** The values are shares of 1, straight. */
+/** Shares of 1, straight. */
 const COLOUR = [0.8, 0.5, 0.3] as const;
 const GREY = 0.5;
 const ALPHA = 0.75;
@@ -61,9 +61,9 @@ interface Tag {
   readonly gamut: Gamut;
   readonly curve: Curve;
   readonly profile?: true;
-  /** Primaries and transfer of ITU-T H.273. */
+  /** ITU-T H.273. */
   readonly cicp?: readonly [primaries: number, transfer: number];
-  /** A PNG has gAMA's exponent here. */
+  /** gAMA's exponent in a PNG. */
   readonly gamma?: number;
 }
 
@@ -86,7 +86,7 @@ const NUMBERS: readonly Tag[] = [
   { name: 'BT.2020 numbers', gamut: REC2020_GAMUT, curve: SRGB_CURVE, cicp: [9, 13] },
   { name: 'linear numbers', gamut: SRGB_GAMUT, curve: LINEAR_CURVE, cicp: [1, 8] },
 ];
-/** Furthest from sRGB: for the depths that take longer. */
+/** Furthest from sRGB, for slower depths. */
 const WIDEST = [...PROFILES, ...NUMBERS].filter(({ name }) => /linear|P3/.test(name));
 const GAMMA: Tag = { name: 'gAMA', gamut: SRGB_GAMUT, curve: LINEAR_CURVE, gamma: 1 };
 
@@ -97,7 +97,7 @@ interface Case {
   readonly channels: Channels;
   readonly tag: Tag;
   readonly premultiplied: boolean;
-  /** Of three channels; COLOUR if it is not said. */
+  /** Three channels; default: COLOUR. */
   readonly colour?: Vector;
 }
 
@@ -119,7 +119,7 @@ function* cases(): Generator<Case> {
       for (const channels of kindsOfPixels) {
         for (const tag of tags) {
           yield { format, bits, channels, tag, premultiplied: false };
-          // A profile and multiplied colours: no encoder here, and no header without its bits.
+          // No encoder here writes a profile with premultiplied colours.
           const canMultiply = format === 'avif' || (format === 'jxl' && !tag.profile);
           if (canMultiply && channels % 2 === 0) {
             yield { format, bits, channels, tag, premultiplied: true };
@@ -149,7 +149,7 @@ function expected(made: Case): number[] {
     .map(value => (premultiplied ? value / alpha : value));
   const grey = at(straight, 0);
   const rgb: Vector = channels < 3 ? [grey, grey, grey] : [grey, at(straight, 1), at(straight, 2)];
-  // Grey has no gamut: its white and black are the picture's.
+  // Grey has no gamut.
   const gamut = channels < 3 ? SRGB_GAMUT : tag.gamut;
   return [...toSrgb8(rgb, gamut, tag.curve), 255 * alpha];
 }
@@ -255,7 +255,7 @@ async function writeJpeg(made: Case, profile: Buffer | undefined): Promise<Buffe
   return Buffer.concat([file.subarray(0, 2), head, content, file.subarray(2)]);
 }
 
-/** A case of one channel is grey that is stored as colours, which is all that WebP has. */
+/** WebP stores grey as colours. */
 async function writeWebp(
   t: ExecutionContext,
   made: Case,
@@ -294,7 +294,7 @@ async function writeJxlCase(made: Case, profile: Buffer | undefined): Promise<Bu
   return Buffer.from(image.jxlsaveBuffer({ lossless: true, effort: 1 }));
 }
 
-/** The tolerance is of 255. The loss of a codec is divided by alpha too. */
+/** Out of 255. Dividing by alpha enlarges a codec's loss. */
 function toleranceOf({ format, premultiplied }: Case): number {
   if (format !== 'jpeg' && format !== 'avif') return 1.5;
   return premultiplied ? 3 : 2;
@@ -339,7 +339,7 @@ test('precedence of colour descriptions › PNG: cICP, iCCP, sRGB, gAMA; numbers
       pngOf(bits, PLAIN, srgb, gammaChunk(1), p3Primaries),
       pngOf(bits, PLAIN, gammaChunk(1), cicpChunk([1, 13])),
       pngOf(bits, PLAIN, cicpChunk([2, 2])),
-      // The chunk is not a profile: what stands below it counts.
+      // An invalid profile is ignored.
       pngOf(bits, GAMMA, profileChunk(Buffer.from('no profile')), gammaChunk(1)),
     ]) {
       const { rgba } = await decode(file);
@@ -419,7 +419,7 @@ test.skipIf(!hasJxlTools())(
       const isFloat = made.bits === 32;
       const stored = { file, width: SIDE, height: SIDE, premultiplied, isFloat, profile };
       if (isFloat && made.channels % 2 === 0) {
-        // djxl (0.7) has no file for it.
+        // djxl (0.7) has no file format for it.
         await t.throwsAsync(readOutside(stored), { code: 'UNSUPPORTED_IMAGE_FORMAT' });
         continue;
       }
@@ -448,7 +448,7 @@ test('the same colour out of every file › AVIF: grey of the narrow range', asy
 test('the same colour out of every file › AVIF: colours without luma, of the narrow range', async t => {
   const made: Case = { format: 'avif', bits: 8, channels: 3, tag: PLAIN, premultiplied: false };
   const [red, green, blue] = COLOUR.map(value => 16 + 219 * value) as [number, number, number];
-  // The encoder's luma and chroma of this pixel are the green, blue and red that are meant.
+  // Luma and chroma of this pixel are the intended green, blue and red.
   const [chromaBlue, chromaRed] = [blue - 128, red - 128];
   const pixel = [
     green + 1.402 * chromaRed,
@@ -463,7 +463,7 @@ test('the same colour out of every file › AVIF: colours without luma, of the n
   requireColour(t, at((await decode(file)).rgba, MIDDLE), made, 2);
 });
 
-/** By class and colour space: what does not say of three colours what they mean. */
+/** Class and colour space of profiles that are not of three colours. */
 const FOREIGN_KINDS = [
   ...['Lab ', '3CLR', 'HSV ', 'YCbr', 'XYZ ', 'GRAY', 'CMYK', 'abcd'].map(space => `mntr${space}`),
   ...['link', 'abst', 'nmcl', 'abcd'].map(kind => `${kind}RGB `),

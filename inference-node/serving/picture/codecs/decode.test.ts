@@ -29,7 +29,7 @@ import { withoutMetadata } from './codec-jxl.ts';
 import { type DecodedFile, decodeFile } from './decode.ts';
 
 const slope = asSharp(paintSlope(60, 40));
-/** The picture is longer than the damaged part of each file. */
+/** Longer than the damaged part of each file. */
 const stored = paint(60, 40, 4, (x, y) => [4 * x, 6 * y, 128, 255 - x]);
 const codestream = codestreamOf(await writeJxl(stored));
 const jxl = await decode(codestream);
@@ -78,14 +78,12 @@ function requireNear(
   }
 }
 
-/** A JPEG whose bytes are changed. */
 async function jpegOf(change: (file: Buffer) => void): Promise<Buffer> {
   const file = await asSharp(paintSlope(24, 16)).jpeg().toBuffer();
   change(file);
   return file;
 }
 
-/** Puts a chunk in front of all others. */
 function insertPngFirst(png: Buffer, chunk: Buffer): Buffer {
   return Buffer.concat([png.subarray(0, 8), chunk, png.subarray(8)]);
 }
@@ -220,7 +218,7 @@ test('every format is decoded upright, in sRGB and opaque, and reports its size 
 });
 
 type StoredAt = (x: number, y: number, w: number, h: number) => readonly [number, number];
-/** Finds an upright pixel in the stored picture of `width` x `height`, by EXIF orientation. */
+/** Maps an upright pixel to the stored picture of `width` x `height`, by EXIF orientation. */
 const STORED_AT: readonly StoredAt[] = [
   (x, y) => [x, y],
   (x, y, w) => [w - 1 - x, y],
@@ -268,7 +266,7 @@ test('CMYK, with a profile and without, comes out in its colours', async t => {
   requireNear(pixelAt(await decode(without), 8, 8), [...colour, 255], 40, 'without');
 });
 
-// Files of PNG that no encoder here writes.
+// PNGs that no encoder here writes.
 
 const firstPixel = async (file: Buffer) => pixelAt(await decode(file), 0, 0);
 
@@ -301,21 +299,18 @@ test('a high dynamic range is tone-mapped by one curve for all pictures', async 
     [await elementAt(hlg, 3), 255],
   ] as const) {
     t.true(Math.abs(r - expected) <= 3, `${r} for ${expected}`);
-    // Grey stays grey.
     t.true(Math.abs(r - g) <= 1 && Math.abs(g - b) <= 1);
   }
   const grey = (await elementAt(hlg, 1))[0];
   t.true(grey > 90 && grey < 130, `${grey}`);
 });
 
-// Animations of one frame.
-
 const [WIDTH, HEIGHT] = [60, 40];
 const PICTURE = paint(WIDTH, HEIGHT, 4, (x, y) => [x * 4, y * 6, (x * y) & 255, 3 * x + y]);
-/** The head of a frame: its offset in units of 8, its size and its flags. */
+/** Offset (in units of 8), size and flags of a frame. */
 const [FRAME_X_AT, FRAME_FLAGS_AT] = [0, 15];
 
-/** A still picture's file as a sequence's, with tracks of so many pictures; big endian. */
+/** Turns a still picture's file into a sequence's, with tracks of these lengths; big endian. */
 function avifSequence(still: Buffer, pictures: readonly number[]): Buffer {
   const matrix = u32(0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000);
   const data = {
@@ -354,7 +349,9 @@ function avifSequence(still: Buffer, pictures: readonly number[]): Buffer {
   return sequence;
 }
 
-/** Written by cjxl 0.7 from an APNG of one frame: 60 x 40 pixels of (200, 50, 20, 128), without loss. */
+/**
+ * Written by cjxl 0.7 from an APNG of one frame: 60 x 40 pixels of (200, 50, 20, 128), lossless.
+ */
 const JXL_OF_ONE_FRAME = Buffer.from(
   'ff0a09050358505c1208082059000074004b188b1500d413638cf1e3cf05240000a401010024805c' +
     '01a0c6284a58',
@@ -428,11 +425,9 @@ test('an AVIF is one whatever its brands', async t => {
   }
 });
 
-// Data that is not the picture is no reason to refuse it.
-
 const NOTE = 'N'.repeat(200);
 const TIFF_BEGINS = [Buffer.from('II*\0'), Buffer.from('MM\0*')];
-/** The signature of a profile, 36 bytes behind its begin. */
+/** 36 bytes after a profile's start. */
 const PROFILE_SIGNATURE = Buffer.from('acsp');
 
 type Write = (picture: Sharp) => Sharp;
@@ -461,7 +456,7 @@ for (const [format, write] of Object.entries(WRITERS)) {
     const file = await write(slope.clone().withExif({ IFD0: { Copyright: NOTE } })).toBuffer();
     const at = Math.max(...TIFF_BEGINS.map(begin => file.indexOf(begin)));
     for (const bytes of [4, 12, 120]) await requireSame(t, spoil(t, file, at, bytes), plain);
-    // The directory's place is beyond the end.
+    // Beyond the end of the file.
     await requireSame(t, spoil(t, file, at + 4, 4), plain);
   });
 
@@ -491,7 +486,7 @@ test('metadata › PNG with chunks beside the picture that hold nothing of use',
   }
 });
 
-/** Makes a box with another length than it declares. */
+/** Its length differs from the declared one. */
 function boxOf(type: string, content: Buffer, size: number): Buffer {
   const made = box(type, content);
   made.writeUInt32BE(size);
@@ -514,7 +509,7 @@ const part = (number: number, content: Buffer) =>
 const LAST = 0x80000000;
 const halves = [codestream.subarray(0, 100), codestream.subarray(100)] as const;
 
-/** With orientation 6 the stored picture would be on its side. */
+/** Orientation 6 would show the picture on its side. */
 const TIFF = Buffer.from('4d4d002a00000008000101120003000000010006000000000000', 'hex');
 const OFFSET = Buffer.alloc(4);
 const noXml = Buffer.from('<x:xmpmeta \xff\0\xfe', 'latin1');

@@ -1,9 +1,6 @@
 /**
- * Decodes an untrusted file to oriented sRGB pixels. The bytes decide the type; the header is
- * checked before a pixel is read.
- *
- * Decoded once, at full size: a second decode that shrinks on load was measured and rejected (54 ms
- * beside 67 ms for a JPEG of 12 MP). A file that is cut short is detected before an engine has run.
+ * Decodes an untrusted file to oriented sRGB pixels, once and at full size. Decoding a JPEG of 12
+ * MP a second time with shrink-on-load was rejected: 54 ms in addition to 67.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -26,7 +23,6 @@ export interface DecodeOptions {
   readonly declared: Size | undefined;
   readonly onOpened: (size: Size) => void;
   readonly pixelsMax?: number;
-  /** Undefined: this node reads no HEIC. */
   readonly heif?: HeifDecoder | undefined;
 }
 
@@ -45,7 +41,8 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
     requireSize({ width, height }, format, options.pixelsMax);
   const opened = await whole(open(file, format, options), file);
   const size = { width: opened.width, height: opened.height };
-  // The stored size decides the cost: it is not the header's, and never less than what is shown.
+  // The stored size decides the cost. It may differ from the header's, and is never less than the
+  // shown size.
   const { stored = size } = opened;
   requireSize(stored, format, options.pixelsMax);
   if (options.declared !== undefined) requireDeclared(stored, options.declared);
@@ -53,7 +50,7 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
   return { format, ...size, ...(await whole(opened.readPixels(), file)) };
 }
 
-/** @throws ContractError as `decoding`; of a damaged file it says what damaged it */
+/** @throws ContractError as `decoding`, with a detail that names the damage */
 async function whole<T>(decoding: Promise<T>, file: Buffer): Promise<T> {
   try {
     return await decoding;
@@ -101,7 +98,7 @@ function requireSize({ width, height }: Size, format: InputFormat, pixelsMax = I
   }
 }
 
-/** The permit was taken for the declared size, which may be the size before orientation. */
+/** Sizes may be declared before orientation. */
 function requireDeclared(size: Size, declared: Size): void {
   const shortOf = ({ width, height }: Size) => Math.min(width, height);
   const longOf = ({ width, height }: Size) => Math.max(width, height);

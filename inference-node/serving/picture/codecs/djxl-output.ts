@@ -1,7 +1,4 @@
-/**
- * Reads what djxl writes: PGM, PPM or PAM, converted to 8 bits. Another size than the header's
- * means damage.
- */
+/** Reads PGM, PPM or PAM from djxl as 8 bits. A size other than the header's means damage. */
 import type { FileHandle } from 'node:fs/promises';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -112,7 +109,6 @@ function parseHeader(head: Buffer, width: number, height: number): PixelHeader {
 function spread(from: Uint8Array, channels: Channels, rgba: Uint8Array): void {
   const isGrey = channels <= 2;
   const hasAlpha = channels % 2 === 0;
-  // `from` has as many pixels as `rgba`: each index lies inside.
   for (let at = 0, out = 0; out < rgba.length; at += channels, out += 4) {
     rgba[out] = from[at]!;
     rgba[out + 1] = isGrey ? from[at]! : from[at + 1]!;

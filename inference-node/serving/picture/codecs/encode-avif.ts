@@ -1,8 +1,8 @@
 /**
- * AVIF. libvips gives alpha the quality of the colours (up to 11 of 255 off at 90), so alpha is
- * encoded apart, losslessly, as that of a black picture. A portrait of 12 MP (one thread of an AMD
- * EPYC): colours 0.74 s and 601 KB, alpha 0.89 s and 226 KB; together at 90, lossy, 1.1 s and 820
- * KB.
+ * libvips codes alpha at the quality of the colours (up to 11 of 255 off at 90), so alpha is
+ * encoded separately and losslessly, as the alpha of a black picture. A portrait of 12 MP (one
+ * thread of an AMD EPYC): colours 0.74 s and 601 KB, alpha 0.89 s and 226 KB; together at 90,
+ * lossy, 1.1 s and 820 KB.
  */
 
 import { type RawPixels, viewAsPixels } from '../rgba-picture.ts';
@@ -10,21 +10,19 @@ import { openRaw } from './codec-sharp.ts';
 import { type CodedStrip, readCodedItems, writeAvif } from './files/avif-file.ts';
 
 const QUALITY = 85;
-/** Effort (0 to 9) is 1 up to this size and 0 above. */
 const EFFORT_1_PIXELS_MAX = 1_000_000;
 /**
- * The largest frame of any level of AV1 (annex A.3): larger pictures are written in strips, smaller
- * ones in one frame, since not every reader knows grids.
+ * Largest frame of any level of AV1 (annex A.3). Only larger pictures have strips: not every reader
+ * knows grids.
  */
 const FRAME_PIXELS_MAX = 35_651_584;
-/** Bound of a strip where there are several: the encoder takes up to 40 bytes a pixel. */
+/** The encoder takes up to 40 bytes a pixel. */
 const STRIP_PIXELS_MAX = 17_000_000;
-/** Up to here colours and alpha are encoded at once: half the time for twice the memory. */
+/** Encoding colours and alpha in parallel takes half the time and twice the memory. */
 const AT_ONCE_PIXELS_MAX = 17_000_000;
 
 const ALPHA_BITS = 0xff000000;
 
-/** A cut-out with its alpha. */
 export async function encodeAvif(
   { data, width, height }: RawPixels,
   quality = QUALITY,
@@ -41,7 +39,6 @@ export async function encodeAvif(
   return writeAvif({ width, height, strips, stripHeight });
 }
 
-/** Rows of the picture; below its end the last row is repeated. */
 function takeStrip(data: Buffer, width: number, top: number, height: number): Buffer {
   const rowBytes = width * 4;
   const there = data.subarray(top * rowBytes, (top + height) * rowBytes);
@@ -62,7 +59,7 @@ async function encodeStrip(
       .removeAlpha()
       .avif({ ...options, quality, chromaSubsampling: '4:4:4' })
       .toBuffer();
-  // Quality 100 is lossless in its one plane; `lossless` would spend more on the black.
+  // Quality 100 is lossless in the single plane; `lossless` would spend more on the black.
   const encodeAlpha = (data: Buffer) =>
     openRaw({ ...raw, data })
       .avif({ ...options, quality: 100, chromaSubsampling: '4:2:0' })
@@ -82,14 +79,12 @@ async function pair(coloursFile: Buffer, alphaFile: Buffer): Promise<CodedStrip>
   return { colours, alpha };
 }
 
-/** Keeps only the alpha of every pixel, in place. */
 function blacken(data: Buffer): Buffer {
   const pixels = viewAsPixels(data);
   for (let i = 0; i < pixels.length; i++) pixels[i]! &= ALPHA_BITS;
   return Buffer.from(pixels.buffer, pixels.byteOffset, pixels.byteLength);
 }
 
-/** A matte alone, losslessly. */
 export function encodeAvifPlane(pixels: RawPixels): Promise<Buffer> {
   return openRaw(pixels).avif({ lossless: true, effort: 0, bitdepth: 8 }).toBuffer();
 }

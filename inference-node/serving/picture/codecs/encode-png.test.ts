@@ -1,4 +1,3 @@
-/** Our own PNG against other programs' reading of it. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { crc32, inflateRawSync, inflateSync } from 'node:zlib';
@@ -46,7 +45,7 @@ function filteredOf(png: Buffer): Buffer {
 }
 
 const noise: Draw = () => Math.floor(Math.random() * 256);
-/** Draws a soft coloured disc on nothing, as cut-outs are. */
+/** A soft coloured disc on transparency. */
 const cutOut: Draw = (x, y, channel) => {
   const alpha = Math.max(0, Math.min(255, 20 * (60 - Math.hypot(x - 64, y - 64))));
   if (alpha === 0 || channel === 3) return alpha;
@@ -67,7 +66,7 @@ async function assertSame(t: ExecutionContext, pixels: RawPixels): Promise<Buffe
   return png;
 }
 
-// One pixel, rows that end within, at and beyond a vector of 16 bytes, and the widest row.
+// One pixel, rows that end before, at and after a vector of 16 bytes, and the widest row.
 for (const [width, height] of [
   [1, 1],
   [1, 33],
@@ -105,7 +104,7 @@ test('PNG › bytes as runs and codes come back: even, so uneven that codes are 
     for (const length of [1, 2, 9, 300, 200_000]) {
       const bytes = Buffer.from(Array.from({ length }, draw));
       const block = withMemory(borrow => {
-        // The byte before the first is another one.
+        // The byte before differs from the first.
         const before = borrowCopy(borrow, Buffer.concat([Buffer.of(~at(bytes, 0)), bytes]));
         return Buffer.from(deflateRuns(before + 1, length));
       });
@@ -123,7 +122,6 @@ test('PNG › a drawing that repeats itself takes few bytes', async t => {
 });
 
 test('PNG › is marked as sRGB where it has colours, and says no resolution', async t => {
-  // The data may be in several chunks.
   const types = async (channels: 1 | 4) => {
     const chunks = chunksOf(encodePng(drawn(8, 8, channels, noise)));
     return [...new Set(chunks.map(({ type }) => type))];
@@ -184,8 +182,7 @@ test('WebP › a cut-out has its alpha exactly and its colours at the edge', asy
   let worst = 0;
   for (let i = 0; i < expected.length; i++) {
     if (read[4 * i + 3] !== expected[i]) t.fail(`alpha of pixel ${i}`);
-    // The test compares as the eye does: where little of a pixel shows, chroma of two by two pixels
-    // is further off.
+    // Less of a faint pixel shows, so chroma of two by two pixels may be further off.
     const off = Math.abs(elementAt(read, 4 * i) - 200) * (elementAt(expected, i) / 255);
     worst = Math.max(worst, off);
   }

@@ -1,7 +1,7 @@
 /**
- * PNG (ISO/IEC 15948), 8 bits a channel. Rows are filtered and compressed a strip at a time. A
- * cut-out's bytes are noise: runs and Huffman codes alone take a third of the time of zlib's search
- * and as many bytes. A drawing takes fewer with the search: each picture is tried both ways.
+ * PNG (ISO/IEC 15948), 8 bits a channel. A cut-out's bytes are noise: runs and Huffman codes alone
+ * take a third of the time of zlib's search and as many bytes. A drawing takes fewer bytes with the
+ * search, so both are tried on a sample.
  */
 
 import { constants, crc32, deflateRawSync } from 'node:zlib';
@@ -10,36 +10,33 @@ import type { RawPixels } from '../rgba-picture.ts';
 import { deflateRuns } from './huffman.ts';
 
 const SEARCH = { level: 2, finishFlush: constants.Z_SYNC_FLUSH };
-/** Each strip becomes one IDAT chunk. */
 const STRIP_BYTES = 256 * 1024;
 const CHUNK_OVERHEAD_BYTES = 12;
 
-/** The encoder tries so many filtered rows: runs of rows, in which the search can find repeats. */
+/** Sample of filtered rows; the search finds repeats only in consecutive ones. */
 const SAMPLE_BYTES_MAX = 192 * 1024;
 const SAMPLE_SHARE_MAX = 1 / 8;
 const SAMPLES = 4;
 const RUNS_BYTES_MAX = 1.05;
-/** Room for the file, relative to what the samples say; a file that takes more gets more. */
 const ROOM = 1.5;
 const COLOUR_TYPES = { 1: 0, 4: 6 } as const;
 const PERCEPTUAL = 0;
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
-/** zlib's format (RFC 1950), for the fastest compression. */
+/** zlib's header (RFC 1950) for the fastest compression. */
 const BEGIN = Buffer.from([0x78, 0x01]);
 
 type Compress = (at: number, bytes: number) => Uint8Array;
 
-/** Marked as sRGB, unless it is a plane of grey. */
 export function encodePng(pixels: RawPixels): Buffer {
   return withMemory(borrow => {
     const strip = borrowStrip(borrow, pixels);
-    const { compress, share } = waysOf(pixels, strip);
+    const { compress, share } = chooseCompression(pixels, strip);
     const filteredBytes = pixels.height * rowBytes(pixels);
     let file = Buffer.allocUnsafeSlow(Math.ceil(ROOM * share * filteredBytes) + STRIP_BYTES);
     let end = SIGNATURE.copy(file);
     const add = (type: string, data: Uint8Array) => {
       const missing = end + CHUNK_OVERHEAD_BYTES + data.length - file.length;
-      if (missing > 0) file = sized(file, file.length + Math.max(missing, filteredBytes / 4));
+      if (missing > 0) file = resized(file, file.length + Math.max(missing, filteredBytes / 4));
       end = addChunk(file, end, type, data);
     };
     add('IHDR', headerOf(pixels));
@@ -51,17 +48,15 @@ export function encodePng(pixels: RawPixels): Buffer {
       sum = kernels.adler32(strip.at, bytes, sum);
       add('IDAT', compress(strip.at, bytes));
     }
-    // The last block is empty.
     const last = Buffer.of(3, 0, 0, 0, 0, 0);
     last.writeInt32BE(sum, 2);
     add('IDAT', last);
     add('IEND', Buffer.alloc(0));
-    return sized(file, end);
+    return resized(file, end);
   });
 }
 
-/** The buffer's own memory is freed. */
-function sized({ buffer }: Buffer<ArrayBuffer>, bytes: number): Buffer<ArrayBuffer> {
+function resized({ buffer }: Buffer<ArrayBuffer>, bytes: number): Buffer<ArrayBuffer> {
   return Buffer.from(buffer.transfer(bytes));
 }
 
@@ -74,21 +69,18 @@ function headerOf({ width, height, channels }: RawPixels): Buffer {
   return header;
 }
 
-/** With the number of its filter. */
 function rowBytes({ width, channels }: RawPixels): number {
   return 1 + width * channels;
 }
 
-/** Filtered rows, in the kernels' memory. */
 function borrowStrip(borrow: Borrow, pixels: RawPixels) {
   const { data, width, channels } = pixels;
   const length = width * channels;
   const rowsMax = Math.max(SAMPLES, Math.floor(STRIP_BYTES / rowBytes(pixels)));
   const at = borrow(VECTOR_BYTES + rowsMax * rowBytes(pixels)) + VECTOR_BYTES;
   const above = borrow((1 + rowsMax) * length);
-  // No filter has this number: what lies before the strip never begins a run.
+  // No filter has this number, so no run begins before the strip.
   bytesAt(at - 1, 1).fill(255);
-  /** Returns the bytes that it wrote, from `from` on. */
   const filter = (y: number, rows: number, from = 0) => {
     const lines = bytesAt(above, (1 + rows) * length);
     if (y > 0) lines.set(data.subarray((y - 1) * length, (y + rows) * length));
@@ -100,10 +92,10 @@ function borrowStrip(borrow: Borrow, pixels: RawPixels) {
 }
 
 /**
- * The faster one, unless it makes too many bytes of some of the rows. `share`: of their bytes, once
- * compressed.
+ * Chooses the faster way, unless the sample takes too many bytes. `share`: compressed bytes of a
+ * filtered byte.
  */
-function waysOf(
+function chooseCompression(
   pixels: RawPixels,
   strip: ReturnType<typeof borrowStrip>,
 ): { compress: Compress; share: number } {

@@ -1,21 +1,20 @@
 /**
- * Blocks of the deflate format (RFC 1951) without a search: inference-node/kernels/deflate.ts finds
- * and writes the symbols, here are their codes.
+ * Huffman codes of deflate blocks (RFC 1951). The kernels in inference-node/kernels/deflate.ts find
+ * and write the symbols.
  */
 import { borrowCopy, bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 
 const SYMBOLS = 286;
-/** Four codes and what is left of a byte fit into 64 bits. */
+/** Four codes and the rest of a byte fit into 64 bits. */
 const CODE_BITS_MAX = 14;
-/** The order of RFC 1951: 16, 17 and 18 come first. The lengths 0 to 15 have codes of four bits. */
+/** RFC 1951's order begins with 16, 17 and 18. The lengths 0 to 15 have codes of four bits. */
 const HEADER_LENGTHS = [0, 0, 0, ...Array.from({ length: 16 }, () => 4)];
 const HEADER_BYTES_MAX = 160;
-/** An empty stored block ends at a whole byte: three bits and these. */
+/** An empty stored block ends at a whole byte: three bits, then these. */
 const ALIGNED = [0, 0, 0xff, 0xff];
 
 /**
- * Gives whole bytes, as a view that is valid until the next `borrow`.
- * @param at address of the bytes; the one before it is read.
+ * Gives whole bytes, valid until the next `borrow`. @param at address; the byte before it is read
  */
 export function deflateRuns(at: number, bytes: number): Uint8Array {
   return withMemory(borrow => {
@@ -40,7 +39,7 @@ function writeHeader(lengths: Uint8Array, header: Uint8Array): number {
     }
   };
   put(0b100, 3);
-  // So many codes of bytes and runs, one of distances, and all those of the codes' lengths.
+  // Numbers of codes for bytes and runs, distances and code lengths.
   put(SYMBOLS - 257, 5);
   put(0, 5);
   put(HEADER_LENGTHS.length - 4, 4);
@@ -50,7 +49,7 @@ function writeHeader(lengths: Uint8Array, header: Uint8Array): number {
   return bits;
 }
 
-/** For each symbol its code, and from the 16th bit on the length of that. */
+/** Each code has its length from bit 16 on. */
 function codesOf(lengths: Uint8Array): Int32Array {
   const codes = new Int32Array(SYMBOLS);
   for (let length = 1, next = 0; length <= CODE_BITS_MAX; length++, next *= 2) {
@@ -68,8 +67,8 @@ function reversed(value: number, bits: number): number {
 }
 
 /**
- * The logarithm of a symbol's share, rounded up; 0 for what does not occur. What is left of all
- * codes goes to those that lose most by that, so that none is left.
+ * A length is the logarithm of a symbol's share, rounded up; 0 for absent symbols. Unused codes go
+ * to the symbols that lose most by rounding.
  */
 function codeLengths(counts: Uint32Array): Uint8Array {
   const symbols = [...counts.keys()].filter(symbol => counts[symbol] !== 0);

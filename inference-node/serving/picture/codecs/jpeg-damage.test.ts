@@ -19,7 +19,7 @@ const END = Buffer.from([0xff, 0xd9]);
 const WIDTH = 104;
 const HEIGHT = 72;
 
-/** Busy everywhere, so that no part of the file is short of data. */
+/** Detailed everywhere, so that every part of the file has data. */
 const BUSY: Pixels = paint(WIDTH, HEIGHT, 3, (x, y) => [
   (x * y) % 256,
   (x * 7 + y * 13) % 256,
@@ -29,10 +29,7 @@ const BUSY: Pixels = paint(WIDTH, HEIGHT, 3, (x, y) => [
 /** Whole blocks of 4:2:0. */
 const LARGER: Pixels = paint(112, 112, 3, (x, y) => [(x * y) % 256, (x * 7 + y * 13) % 256, x ^ y]);
 
-/**
- * Removes the tables, as in frames of motion JPEG: the codes are the standard's, and not in the
- * file.
- */
+/** Removes the tables, as in frames of motion JPEG. */
 function withoutTables(file: Buffer): Buffer {
   const parts = [file.subarray(0, 2)];
   for (let at = 2; ; ) {
@@ -66,7 +63,7 @@ function insertFirst(file: Buffer, segment: string): Buffer {
   return Buffer.concat([file.subarray(0, 2), Buffer.from(segment, 'hex'), file.subarray(2)]);
 }
 
-/** Puts into a whole file what libjpeg warns of and reads right. */
+/** libjpeg warns of these, but reads them right. */
 const ODDITIES: Readonly<Record<string, (file: Buffer) => Buffer>> = {
   'a spectral selection of 0 to 0': file => {
     const odd = Buffer.from(file);
@@ -126,7 +123,7 @@ test('damage › a cut JPEG, with an end marker behind the cut or without, never
   for (const [kind, file] of FILES) {
     const whole = await read(file);
     const start = jpegDataStart(file);
-    // Through the file, and every one near its end, where the last rows are.
+    // Through the file, and every one near its end, for the last rows.
     const cuts = Array.from({ length: 25 }, (_, i) => Math.floor((file.length * i) / 25));
     for (let at = file.length - 30; at < file.length; at++) cuts.push(at);
     let refused = 0;
@@ -134,7 +131,6 @@ test('damage › a cut JPEG, with an end marker behind the cut or without, never
       const cut = file.subarray(0, at);
       const files = at > start && kind !== 'progressive' ? [cut, Buffer.concat([cut, END])] : [cut];
       for (const damaged of files) {
-        // Too short to be any picture.
         if (at < 12) continue;
         const pixels = await read(damaged);
         if (pixels === undefined) refused++;
@@ -146,7 +142,7 @@ test('damage › a cut JPEG, with an end marker behind the cut or without, never
 });
 
 test('damage › codes that end too early are damage, in the last rows too', async t => {
-  // A whole row of blocks is lost, in a picture without rows that are decoded ahead.
+  // A row of blocks is lost, without rows that are decoded ahead.
   const file = FILES.get('restarts') as Buffer;
   const last = file.lastIndexOf(Buffer.from([0xff, 0xd7]));
   t.true(last > 0);
@@ -171,7 +167,7 @@ test("damage › bytes behind the picture's last block are no damage", async t =
   t.deepEqual(await read(padded), await read(file), 'progressive');
 });
 
-/** Puts bytes before restart markers; `of` says which for the marker with this number. */
+/** @param of bytes before each restart marker, by its number */
 function insertBefore(file: Buffer, of: (marker: number) => readonly number[]): Buffer {
   const parts: Buffer[] = [];
   let at = jpegDataStart(file);
@@ -275,9 +271,9 @@ test('a WebP without the pad byte of its last chunk is read, and said to be mend
   }
 });
 
-// JPEG by arithmetic coding (ITU-T T.81, annex D), which no encoder here writes.
+// No encoder here writes arithmetic coding (ITU-T T.81, annex D).
 
-/** The file is by jpegtran of libjpeg-turbo, 16 x 16 pixels: red is 16 x, green 16 y, blue 128. */
+/** Written by jpegtran of libjpeg-turbo, 16 x 16 pixels: red is 16 x, green 16 y, blue 128. */
 const SEQUENTIAL =
   '/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4R' +
   'DgsLEBYQERMUFRUVDA8XGBYUGBIUFRT/2wBDAQMEBAUEBQkFBQkUDQsNFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU' +

@@ -19,7 +19,7 @@ import { decodeWithDjxl, encodeWithCjxl } from './jxl-tools.ts';
 
 const test = ava.serial;
 
-// A folder of its own: in the machine's, others have files for a moment.
+// Others briefly have files in the machine's own folder.
 const temporary = mkdtempSync(path.join(tmpdir(), 'matting-test-jxl-'));
 process.env.TMPDIR = temporary;
 test.after.always(() => rmSync(temporary, { recursive: true }));
@@ -37,7 +37,6 @@ test.skipIf(untested)(
     for (const broken of [Buffer.alloc(0), Buffer.from('no picture'), file.subarray(0, 700)]) {
       await t.throwsAsync(decodeWithDjxl(broken, SIZE), { code: 'PROCESSING_FAILED' });
     }
-    // Another size than the header's, which the memory was made for.
     await t.throwsAsync(decodeWithDjxl(file, { width: 151, height: 100 }), {
       code: 'PROCESSING_FAILED',
     });
@@ -45,7 +44,7 @@ test.skipIf(untested)(
   },
 );
 
-/** Running programs named cjxl below a process; zombies do not run. */
+/** Running programs named cjxl below a process, without zombies. */
 function cjxlBelow(pid: number): number[] {
   try {
     const tasks = readdirSync(`/proc/${pid}/task`);
@@ -55,7 +54,6 @@ function cjxlBelow(pid: number): number[] {
       .map(Number)
       .filter(child => readFileSync(`/proc/${child}/comm`, 'utf8').trim() === 'cjxl');
   } catch {
-    // A process of them has just ended.
     return [];
   }
 }
@@ -88,13 +86,13 @@ test.skipIf(untested)('pixels of every kind come out as WebAssembly gives them',
       (most, value, i) => Math.max(most, Math.abs(value - elementAt(expected, i))),
       0,
     );
-    // Rounding of lossy colours differs between the versions of libjxl, and 16 bits to 8.
+    // Versions of libjxl round lossy colours, and 16 bits to 8, differently.
     t.true(worst <= 2, `file ${index}: off by ${worst}`);
   }
 });
 
 test.skipIf(untested)('CMYK comes out with its black, through its own profile', async t => {
-  // Without the black the second and the fourth would be white, as the paper is.
+  // Without black the second and the fourth would be white.
   const colours = [
     [255, 255, 255],
     [118, 118, 118],

@@ -1,6 +1,6 @@
 /**
- * libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for pictures that need more memory
- * than WebAssembly has, and for the black of CMYK, which libvips leaves out.
+ * libjxl's programs (Debian: libjxl-tools), for pictures that need more memory than WebAssembly
+ * has, and for the black of CMYK, which libvips omits.
  */
 import type { FileHandle } from 'node:fs/promises';
 import path from 'node:path';
@@ -22,8 +22,8 @@ import { readHeader, readRgba, readSamples } from './djxl-output.ts';
 
 const TARGET = 'pixels.ppm';
 /**
- * If a file has channels beside colours and alpha, djxl writes those two to ec0 and each other
- * channel to a file of its own. If it finds no link, djxl would create a file.
+ * If a file has extra channels besides alpha, djxl writes colours and alpha to ec0 and each other
+ * channel to its own file, which it creates if there is no link.
  */
 const LINKS: Links = {
   [TARGET]: OUTPUT,
@@ -32,14 +32,14 @@ const LINKS: Links = {
   'pixels-ec2.pgm': EXTRA_OUTPUT,
 };
 export const DJXL_EXTRA_CHANNELS_MAX = 2;
-/** djxl (0.7) prints this for samples that it decodes and cannot write. */
+/** djxl (0.7) prints this if it cannot write decoded samples. */
 const UNWRITTEN = /bit depth does not (fit|match)/i;
 const UNWRITTEN_DEPTH = [
   'UNSUPPORTED_IMAGE_FORMAT',
   'The JPEG XL image is too large for the depth of its samples. Send it with 8 or 16 bits.',
 ] as const;
 
-/** Decodes to RGBA of 8 bits, oriented, in the file's own colours, with straight alpha. */
+/** Gives 8-bit RGBA, oriented, in the file's own colours, with straight alpha. */
 export async function decodeWithDjxl(
   file: Buffer,
   size: Size,
@@ -56,7 +56,7 @@ interface Inks {
   readonly hasAlpha: boolean;
 }
 
-/** Decodes CMYK whose only further channel is black, which is never multiplied by alpha. */
+/** Black is never premultiplied. */
 export async function decodeInksWithDjxl(
   file: Buffer,
   size: Size,
@@ -79,9 +79,8 @@ async function runDjxl<Result>(
   await using output = await openNameless();
   await using extra = await openNameless();
   await writeAll(input, file);
-  // djxl chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs. Its
-  // --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here. Only 32
-  // bits need it, which PPM does not have.
+  // djxl chooses the format by its target's name: PGM, PPM or PAM, as the picture needs. Its
+  // --bits_per_sample spoils 16 bits (0.7); only 32 bits, which PPM lacks, need it.
   const options = ['--num_threads=1', '--quiet', ...ownOptions];
   const limits = limitsFor(width * height);
   const failure = await withLinks(LINKS, async folder => {
@@ -104,7 +103,7 @@ interface CjxlOptions {
   readonly effort: number;
 }
 
-/** @throws Error where the program fails, which is not the fault of the picture. */
+/** @throws Error if the program fails; the picture is not at fault */
 export async function encodeWithCjxl(
   { data, width, height, channels }: RawPixels,
   { distance, effort }: CjxlOptions,

@@ -1,4 +1,4 @@
-/** JPEG XL of more pixels than WebAssembly has memory for: a second of work and much memory. */
+/** JPEG XL that exceeds WebAssembly's memory. */
 import test from 'ava';
 import { decode } from '../../test/pictures.ts';
 import { hasJxlTools } from '../makeable.ts';

@@ -1,4 +1,3 @@
-/** Thumbnails of pictures of every shape: their size, their bytes, their alpha. */
 import { THUMBNAIL_BYTES_MAX, THUMBNAIL_SIDE_PX_MAX } from '@matting/proto/contract/limits.ts';
 import { at } from '@matting/test-support/at.ts';
 import { Random } from '@matting/test-support/random.ts';
@@ -20,7 +19,7 @@ async function readThumbnail(pixels: RawPixels) {
   return { bytes: file.length, format, width, height, pixelAt };
 }
 
-/** A subject of one colour in the left half, and another colour under what is transparent. */
+/** One colour in the left half, another under the transparent half. */
 function halves(width: number, height: number): RawPixels {
   const { data } = paint(width, height, 4, x =>
     2 * x < width ? [200, 40, 40, 255] : [0, 0, 255, 0],

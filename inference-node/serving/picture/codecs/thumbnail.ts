@@ -1,6 +1,6 @@
 /**
- * A small WebP of a result, for lists of jobs: made of its pixels before they are encoded. Of a
- * large picture only some pixels are read, so that 100 megapixels cost no more than one.
+ * A small WebP of a result, for lists of jobs. Reading a sample of the pixels makes 100 megapixels
+ * cost no more than one.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { THUMBNAIL_BYTES_MAX, THUMBNAIL_SIDE_PX_MAX } from '@matting/proto/contract/limits.ts';
@@ -8,10 +8,10 @@ import { borrowCopy, bytesAt, kernels, withMemory } from '../kernels/kernels.ts'
 import type { RawPixels } from '../rgba-picture.ts';
 import { openRaw } from './codec-sharp.ts';
 
-/** Pixels that are read for one of the thumbnail, along each side; fewer of a small picture. */
+/** Along each side, for one pixel of the thumbnail. */
 const SAMPLES_MAX = 3;
 
-/** The first that is small enough counts: a photo takes 6 to 8 KB of the best, in about 4 ms. */
+/** The first that is small enough is used: a photo takes 6 to 8 KB and about 4 ms at the best. */
 const QUALITIES = [
   { quality: 75, alphaQuality: 80 },
   { quality: 50, alphaQuality: 40 },
@@ -20,7 +20,7 @@ const QUALITIES = [
 /** libwebp's, 0 to 6: a fifth more bytes than 4, in half the time. */
 const EFFORT = 1;
 
-/** Returns undefined if even the lowest quality takes too many bytes, as only noise does. */
+/** Undefined: even the lowest quality takes too many bytes, as only noise does. */
 export async function encodeThumbnail(pixels: RawPixels): Promise<Buffer | undefined> {
   const small = shrink(pixels, thumbnailSize(pixels));
   for (const quality of QUALITIES) {
@@ -32,14 +32,13 @@ export async function encodeThumbnail(pixels: RawPixels): Promise<Buffer | undef
   return undefined;
 }
 
-/** The size has the picture's proportions, as far as whole pixels have them; it is never larger. */
 function thumbnailSize({ width, height }: Size): Size {
   const scale = Math.min(1, THUMBNAIL_SIDE_PX_MAX / Math.max(width, height));
   const scaled = (side: number) => Math.max(1, Math.round(side * scale));
   return { width: scaled(width), height: scaled(height) };
 }
 
-/** The mean of some pixels for each; colours count by their alpha. */
+/** Colours count by their alpha. */
 function shrink({ data, width, height, channels }: RawPixels, to: Size): RawPixels {
   const columns = samplesOf(width, to.width);
   const rows = samplesOf(height, to.height);
@@ -62,10 +61,7 @@ function shrink({ data, width, height, channels }: RawPixels, to: Size): RawPixe
   return { data: result, ...to, channels };
 }
 
-/**
- * Gives the pixels of a side that are read, as many for each of the result: in the middle of equal
- * parts.
- */
+/** Positions of the sampled pixels along a side: the middles of equal parts. */
 function samplesOf(side: number, to: number): Int32Array {
   const count = to * Math.min(SAMPLES_MAX, Math.ceil(side / to));
   return Int32Array.from({ length: count }, (_, i) => Math.floor(((i + 0.5) * side) / count));

@@ -1,20 +1,20 @@
 /**
  * libvips as WebAssembly, for what the prebuilt sharp lacks: JPEG XL, and ICC conversion in memory.
- * The only importer of wasm-vips, loaded with the first picture that needs it: 90 ms and 45 MB (2
- * cores of an AMD EPYC). Its memory is at most 2 GB, never shrinks, and fragments: a process that
- * has grown large, or whose instance aborted, is replaced after its image (worker-process.ts).
+ * The only importer of wasm-vips. The first picture that needs it loads it: 90 ms and 45 MB (2
+ * cores of an AMD EPYC). Its memory (at most 2 GB) never shrinks, and fragments: the pool replaces
+ * a process that has grown large or whose instance aborted.
  */
 
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type Vips from 'wasm-vips';
 
-/** The threads of libjxl in WebAssembly: two halve the wait for the slowest of the formats. */
+/** Two halve the wait for the slowest format. */
 const THREADS = 2;
 
 let loading: Promise<typeof Vips> | undefined;
 let aborted = false;
 
-/** An instance aborted: its images are unusable, and the process has to be replaced. */
+/** An instance aborted: the process must be replaced. */
 export function isVipsPoisoned(): boolean {
   return aborted;
 }
@@ -45,7 +45,7 @@ export function requireVips(): Promise<typeof Vips> {
   return loading;
 }
 
-/** Images of one task. If it is not disposed of, their memory lives until the next collection. */
+/** Without disposal images keep their memory until the next collection. */
 export class Scratch {
   readonly #images: Vips.Image[] = [];
 
@@ -59,12 +59,11 @@ export class Scratch {
   }
 }
 
-/** WebAssembly.RuntimeError, which an abort throws. */
 export function isTrap(error: unknown): boolean {
   return error instanceof Error && error.name === 'RuntimeError';
 }
 
-/** @throws ContractError NODE_INCAPABLE where memory is missing, else PROCESSING_FAILED. */
+/** @throws ContractError NODE_INCAPABLE if memory is missing, else PROCESSING_FAILED */
 export function attempt<Result>(work: () => Result): Result {
   try {
     return work();

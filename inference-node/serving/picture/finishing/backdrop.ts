@@ -1,4 +1,3 @@
-/** The background of a result: a colour, or a picture that fills the frame. */
 import type { Background, Size } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
@@ -6,13 +5,13 @@ import type { RgbaPicture } from '../rgba-picture.ts';
 import { type Pixels, scalePixels, type Window } from './scale-rows.ts';
 
 export type Backdrop =
-  /** The colour as pixels have it: red in the lowest byte, straight alpha in the highest. */
+  /** Red in the lowest byte, straight alpha in the highest. */
   | { readonly kind: 'colour'; readonly pixel: number }
   | { readonly kind: 'picture'; readonly picture: Pixels };
 
 const WHITE = 0xffffffff;
 
-/** Returns undefined if there is no backdrop. It may overwrite the pixels of `picture`. */
+/** May overwrite the pixels of `picture`. */
 export function backdropOf(
   background: Background | undefined,
   picture: RgbaPicture | undefined,
@@ -25,7 +24,6 @@ export function backdropOf(
       return { kind: 'colour', pixel: pixelOfRgba(background.rgba) };
     case 'picture':
       if (picture === undefined) throw new Error('a background picture without its pixels');
-      // A picture may turn out to be transparent, a JPEG cannot.
       if (outputFormat === 'jpeg' && picture.translucent) layOnWhite(picture);
       return { kind: 'picture', picture };
     case 'original':
@@ -33,7 +31,6 @@ export function backdropOf(
   }
 }
 
-/** Returns the colour as pixels have it: red in the lowest byte. It is 0 where alpha is 0. */
 function pixelOfRgba(rgba: number): number {
   if ((rgba & 255) === 0) return 0;
   const bytes = Buffer.alloc(4);
@@ -66,9 +63,6 @@ export function paintBackdrop(rgba: Uint32Array, frame: Size, backdrop: Backdrop
   });
 }
 
-/**
- * Gives the middle of a picture, in the frame's proportions and as large as the picture lets it be.
- */
 function coverWindow(picture: Size, frame: Size): Window {
   const scale = Math.min(picture.width / frame.width, picture.height / frame.height);
   const width = frame.width * scale;

@@ -1,4 +1,3 @@
-/** Draws what a layout shows of a cut-out or a matte, scaled, over the background, in one pass. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { borrowCopy, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import { type Backdrop, paintBackdrop } from './backdrop.ts';
@@ -6,14 +5,12 @@ import type { Layout } from './layout.ts';
 import { type Pixels, scalePixels, scalePlane, type Window } from './scale-rows.ts';
 import type { CastShadow } from './shadow.ts';
 
-/** Tells whether the layout changes nothing. */
 export function isWhole({ frame, source, target }: Layout, input: Size): boolean {
   return [frame, source, target].every(
     ({ width, height }) => width === input.width && height === input.height,
   );
 }
 
-/** Layers beneath a cut-out, the backdrop first. */
 interface Beneath {
   readonly backdrop: Backdrop | undefined;
   readonly shadow: CastShadow | undefined;
@@ -59,12 +56,12 @@ function drawCutOut(rgba: Uint32Array, cutOut: Pixels, layout: Layout, isBare: b
   });
 }
 
-/** @param place where the shadow lies: above what was drawn so far, or beneath it */
+/** @param order relative to the pixels so far */
 export function drawShadow(
   rgba: Uint32Array,
   { width, height }: Size,
   shadow: CastShadow,
-  place: 'above' | 'beneath',
+  order: 'above' | 'beneath',
 ): void {
   for (let y = 0; y < height; y++) {
     const row = shadow.rowAt(y);
@@ -78,7 +75,7 @@ export function drawShadow(
       const drawn = borrow(4 * count);
       kernels.castRow(cells, along, step, first, count, dither, cast);
       pixelsAt(drawn, count).set(pixels);
-      const [above, beneath] = place === 'above' ? [cast, drawn] : [drawn, cast];
+      const [above, beneath] = order === 'above' ? [cast, drawn] : [drawn, cast];
       kernels.layOnto(above, count, beneath);
       pixels.set(pixelsAt(beneath, count));
     });

@@ -1,4 +1,3 @@
-/** Finishing from a decoded picture to its file. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
@@ -29,7 +28,7 @@ const SIDE = 120;
 const WHITE = { kind: 'colour', rgba: 0xffffffff } as const;
 const BOX = { left: 30, top: 20, width: 40, height: 70 };
 
-/** A subject that differs in every pixel, in a box, before green. */
+/** A subject that differs in every pixel, in a box, on green. */
 const scene: Colour = (x, y) => (isInBox(x, y) ? [60 + x, 40 + y, 200 - x, 255] : [0, 255, 0, 255]);
 
 function isInBox(x: number, y: number): boolean {
@@ -92,7 +91,7 @@ test('a frame that the subject makes larger than it may be › is refused by the
     bottom: { px: 9000 },
     left: { px: 0 },
   };
-  // Without the picture, which ava would print where nothing is thrown.
+  // ava would print the returned picture.
   await t.throwsAsync(async () => void (await finish({ crop: wide })), {
     code: 'INVALID_PARAMETER',
     message: /^crop_margin makes a frame of \d+ pixels/,
@@ -121,10 +120,7 @@ test('without finishing › a result has the box of the subject', async t => {
   t.is((await finish(undefined, { alpha: alphaOf(() => 0) })).subject, undefined);
 });
 
-/**
- * The sums are of results without finishing, which it must not change. For PNG they are of the
- * pixels.
- */
+/** Checksums of results without finishing; for PNG of the pixels. */
 const RECORDED = {
   'cutout png': 'f0c14bf9810bf70088070bbee3ebad9798588d657f99b71c1ac5fa410fcf4b97',
   'cutout webp': '134ccf1674914f7268ee8ebf9802154050fe2e67bb8ac006215a79ee9993b771',
@@ -205,7 +201,7 @@ test('a background › that lets light through stays so, with straight alpha', a
 });
 
 test('a background › of a picture covers the frame, from its middle', async t => {
-  // Wider than the frame: a third of it is cut off on each side.
+  // Wider than the frame: a third is cut off on each side.
   const background = paint(360, 120, 3, x => [x < 120 || x >= 240 ? 255 : x - 100, 9, 9]);
   const { pixels } = await finish({ background: { kind: 'picture' } }, { background });
   t.deepEqual(pixelAt(pixels, 0, 100), [20, 9, 9, 255]);
@@ -243,7 +239,7 @@ for (const format of [...TRANSPARENT_FORMATS, 'jpeg', 'zip'] as const) {
   });
 }
 
-/** One colour with edges of every softness before black; the black must not show. */
+/** One colour with edges of every softness on black, which must not show. */
 const red: Colour = (x, y) => (isInBox(x, y) ? [230, 30, 20, 255] : [0, 0, 0, 255]);
 const soft = alphaOf((x, y) => {
   if (!isInBox(x, y)) return 0;
@@ -303,7 +299,7 @@ test('scaling › of a mask is of its alpha', async t => {
 });
 
 interface Wanted {
-  /** The alpha is that of a square: opaque if absent. */
+  /** Absent: opaque. */
   readonly alpha?: Buffer;
   readonly resultKind?: 'cutout' | 'mask';
 }
@@ -323,7 +319,7 @@ async function finishDecoded(
   return (await finishPicture(picture, [matte], choices)).file;
 }
 
-/** Opaque in the middle, soft at its border, nothing outside. */
+/** Opaque in the middle, soft at its border, empty outside. */
 function disc(side: number): Buffer {
   const alpha = Buffer.alloc(side * side);
   for (let i = 0; i < alpha.length; i++) {
@@ -356,7 +352,7 @@ for (const format of TRANSPARENT_FORMATS) {
 
   test(`a result › ${format}: nothing of the background is left where nothing is seen`, async t => {
     const isFar = (x: number, y: number) => Math.hypot(x - 48, y - 48) >= 40;
-    // A blue subject; the green belongs to the background alone.
+    // A blue subject; only the background is green.
     const picture = paint(96, 96, 3, (x, y) => (isFar(x, y) ? [40, 250, 40] : [30, 30, 200]));
     const file = await matted(picture, format, { alpha: disc(96) });
     const { data } = await readRgba(file, format);
@@ -365,7 +361,7 @@ for (const format of TRANSPARENT_FORMATS) {
     for (let i = 0; i < data.length / 4; i++) {
       if (!isFar(i % 96, Math.floor(i / 96))) continue;
       t.is(data[4 * i + 3], 0);
-      // An encoder may continue the subject's colour here: JPEG XL does.
+      // JPEG XL may continue the subject's colour here.
       hidden += at(data, 4 * i + 1);
       pixels += 1;
       if (format === 'png') t.deepEqual([...data.subarray(4 * i, 4 * i + 3)], [0, 0, 0]);
@@ -413,7 +409,6 @@ for (const format of TRANSPARENT_FORMATS) {
     if (format === 'jxl') return;
     const { exif: exifOut, xmp: xmpOut, iptc, icc } = await sharp(result).metadata();
     t.deepEqual([exifOut, xmpOut, iptc], [undefined, undefined, undefined]);
-    // How sRGB is said in this format.
     t.is(icc !== undefined && isSrgbProfile(icc), format === 'webp');
     t.is(result.includes('sRGB\0'), format === 'png');
     t.is(result.includes(Buffer.from('nclx\0\x01\0\x0d')), format === 'avif');
@@ -498,7 +493,7 @@ for (const [name, pixels] of Object.entries(PICTURES)) {
     const input = createModelInput(await toPicture(pixels), ODD_MODEL);
     t.is(input.length, 64 * 64 * 3);
     for (const [said, alpha] of Object.entries(MATTES)) {
-      // Each format with the matte that says least of the picture; one with all.
+      // Each format with the least sure matte; one with all.
       for (const format of said === 'unsure' ? TRANSPARENT_FORMATS : (['png'] as const)) {
         const finished = await finishPicture(
           await toPicture(pixels),
@@ -518,7 +513,7 @@ for (const [name, pixels] of Object.entries(PICTURES)) {
   });
 }
 
-/** Alpha is what the model said, not stretched to a range: a matte of doubts stays one. */
+/** Alpha is not stretched to a range: an unsure matte stays unsure. */
 function requireAlpha(rgba: Buffer, said: string, isTransparent: boolean, label: string): void {
   const alphas = rgba.filter((_, i) => i % 4 === 3);
   const [least, most] = [Math.min(...alphas), Math.max(...alphas)];
@@ -627,7 +622,7 @@ test("a picture's own ground › is behind crop and frame, and white beyond it, 
   const { pixels: whole } = await finish(original);
   t.deepEqual(pixelAt(whole, 2, 2), [0, 255, 0, 255]);
   t.deepEqual(pixelAt(whole, 40, 30), [100, 70, 160, 255]);
-  // A crop with a margin of 40: 30 pixels of it lie in the picture on the left.
+  // 30 of the 40 pixels lie in the picture on the left.
   const crop = { ...NO_MARGIN, left: { px: 40 }, right: { px: 5 } };
   const { pixels, size, subject } = await finish({ ...original, crop });
   t.deepEqual(size, { width: 85, height: 70 });
@@ -636,7 +631,6 @@ test("a picture's own ground › is behind crop and frame, and white beyond it, 
   t.deepEqual(pixelAt(pixels, 10, 5), [0, 255, 0, 255]);
   t.deepEqual(pixelAt(pixels, 82, 5), [0, 255, 0, 255]);
   t.deepEqual(pixelAt(pixels, 40, 0), [90, 60, 170, 255]);
-  // A frame around the subject shows what lay around it.
   const square = { crop: NO_MARGIN, aspectRatio: { width: 1, height: 1 } };
   const { pixels: padded } = await finish({ ...original, ...square });
   t.deepEqual([padded.width, padded.height], [70, 70]);

@@ -48,7 +48,7 @@ const finishing = fc
     return aspectRatio === undefined || hasBoth ? asked : { ...asked, aspectRatio };
   });
 
-/** A subject somewhere in the input, by four numbers from 0 to 1. */
+/** A box from four numbers of 0 to 1. */
 function boxIn({ width, height }: { width: number; height: number }, at: readonly number[]): Box {
   const [x = 0, y = 0, w = 0, h = 0] = at;
   const left = Math.min(width - 1, Math.floor(x * width));
@@ -82,7 +82,7 @@ test('any layout › stays inside of input, frame and limits, and shows the subj
       const pixels = frame.width * frame.height;
       assert.ok(pixels <= IMAGE_PIXELS_MAX);
       const max = asked.sizeMaxMegapixels;
-      // A frame of one pixel is not made smaller.
+      // A frame of one pixel does not shrink.
       assert.ok(max === undefined || pixels <= Math.max(max * 1e6, IMAGE_SIDE_PX_MAX));
       if (subject !== undefined) requireInside(boxInResult(layout, subject), frame);
     },
@@ -187,7 +187,7 @@ test('any layout › has the proportions that were asked for, and is padded, nev
       const { frame } = layOut(size, subject, { ...asked, aspectRatio });
       const across = (frame.height * aspectRatio.width) / aspectRatio.height;
       const down = (frame.width * aspectRatio.height) / aspectRatio.width;
-      // A side is rounded by half a pixel, which the other one multiplies.
+      // A side is rounded by half a pixel, which the other multiplies.
       assert.ok(Math.abs(frame.width - across) <= 1 || Math.abs(frame.height - down) <= 1);
       if (asked.outputWidth !== undefined) return;
       const plain = layOut(size, subject, asked).frame;

@@ -1,18 +1,16 @@
-/** Lays out what the result shows of a picture. Pure. */
 import { frameWanted, marginsOf, withinLimits } from '@matting/proto/contract/finishing/frame.ts';
 import type { Box, Finishing, Size } from '@matting/proto/contract/finishing.ts';
 
 /*
- * The layout follows the comments of `Finishing` in matte_service.proto. Sides are fractions,
- * rounded once: contents are stretched by less than a pixel rather than leave a strip. Unscaled,
- * every pixel stays one.
+ * Lays out the result as the comments of `Finishing` in matte_service.proto say. Sides are
+ * fractions, rounded once: contents are stretched by less than a pixel rather than leave a strip.
+ * Unscaled pixels stay whole.
  */
 
 export interface Layout {
   readonly frame: Size;
   /** Whole pixels; with surroundings its edges may lie between pixels, unless nothing is scaled. */
   readonly source: Box;
-  /** The box in the frame that shows the source. */
   readonly target: Box;
 }
 
@@ -23,11 +21,11 @@ interface Request {
   readonly finishing: Finishing;
 }
 
-/** A crop and a scale are left out without a subject. */
+/** Ignores crop and scale without a subject. */
 export function layOut(input: Size, subject: Box | undefined, finishing: Finishing): Layout {
   const { crop, scalePercent } = finishing;
-  const isAsked = crop !== undefined || scalePercent !== undefined;
-  const request = { input, subject: isAsked ? subject : undefined, finishing };
+  const usesSubject = crop !== undefined || scalePercent !== undefined;
+  const request = { input, subject: usesSubject ? subject : undefined, finishing };
   const contents = contentsOf(request);
   const scale = request.subject === undefined ? 1 : (scalePercent ?? 100) / 100;
   const wanted = frameWanted(finishing, input, request.subject && contents);
@@ -35,14 +33,14 @@ export function layOut(input: Size, subject: Box | undefined, finishing: Finishi
     (wanted.width * scale) / contents.width,
     (wanted.height * scale) / contents.height,
   );
-  const place = placeOf(input, subject, finishing.position);
+  const alignment = alignmentOf(input, subject, finishing.position);
   const frame = withinLimits(wanted, finishing.sizeMaxMegapixels);
   const along = (axis: Axis): Span => {
     const grown = frame[axis.side] / wanted[axis.side];
     const scaled = finishing.enlarge === false ? Math.min(1, fit * grown) : fit * grown;
     const px = contents[axis.side] * scaled;
-    const middlePx = (place[axis.side].middlePx - contents[axis.start]) * scaled;
-    return spanOf(px, middlePx, frame[axis.side], place[axis.side].share);
+    const middlePx = (alignment[axis.side].middlePx - contents[axis.start]) * scaled;
+    return spanOf(px, middlePx, frame[axis.side], alignment[axis.side].share);
   };
   return showIn(frame, input, contents, along(ACROSS), along(DOWN));
 }
@@ -72,20 +70,22 @@ function contentsOf({ input, subject, finishing }: Request): Box {
   };
 }
 
-/** The subject's middle in the input along one axis, and how the space beside it is shared. */
-interface Place {
+interface Alignment {
   readonly middlePx: number;
-  /** 0 to 1 of the space lies before the contents, or the middle keeps its share of the input. */
+  /**
+   * This share of the space (0 to 1) lies before the contents, or the middle keeps its share of the
+   * input.
+   */
   readonly share: { readonly ofSpace: number } | { readonly ofFrame: number };
 }
 
-function placeOf(
+function alignmentOf(
   input: Size,
   subject: Box = { left: 0, top: 0, ...input },
   position: Finishing['position'],
-): Record<Axis['side'], Place> {
+): Record<Axis['side'], Alignment> {
   const percent = typeof position === 'object' ? position : { xPercent: 50, yPercent: 50 };
-  const along = ({ side, start }: Axis, ofSpace: number): Place => {
+  const along = ({ side, start }: Axis, ofSpace: number): Alignment => {
     const middlePx = subject[start] + subject[side] / 2;
     const isOriginal = position === 'original';
     return { middlePx, share: isOriginal ? { ofFrame: middlePx / input[side] } : { ofSpace } };
@@ -96,23 +96,21 @@ function placeOf(
   };
 }
 
-function spanOf(px: number, middlePx: number, framePx: number, share: Place['share']): Span {
+function spanOf(px: number, middlePx: number, framePx: number, share: Alignment['share']): Span {
   const length = Math.min(framePx, Math.max(1, Math.round(px)));
   const space = framePx - length;
   const start = 'ofSpace' in share ? share.ofSpace * space : share.ofFrame * framePx - middlePx;
   return { start: Math.min(space, Math.max(0, Math.round(start))), length };
 }
 
-/** Cuts the contents to the part that lies in the input, and finds that part's box in the frame. */
 function showIn(frame: Size, input: Size, contents: Box, across: Span, down: Span): Layout {
   const clip = ({ side, start }: Axis, span: Span) => {
     const from = Math.max(0, contents[start]);
     const to = Math.min(input[side], contents[start] + contents[side]);
-    const place = (px: number) =>
+    const toFrame = (px: number) =>
       span.start + Math.round(((px - contents[start]) / contents[side]) * span.length);
-    // The part that is shown has a pixel at least, and lies in the span.
-    const first = Math.min(span.start + span.length - 1, place(from));
-    const last = Math.max(first + 1, place(to));
+    const first = Math.min(span.start + span.length - 1, toFrame(from));
+    const last = Math.max(first + 1, toFrame(to));
     return { from, length: to - from, first, targetLength: last - first };
   };
   const x = clip(ACROSS, across);
@@ -124,13 +122,12 @@ function showIn(frame: Size, input: Size, contents: Box, across: Span, down: Spa
   };
 }
 
-/** Shows all of the input that lies in the frame, and not the contents alone. */
 export function withSurroundings({ frame, source, target }: Layout, input: Size): Layout {
   const along = ({ side, start }: Axis) => {
     const scale = source[side] / target[side];
-    const place = (px: number) => target[start] + Math.round((px - source[start]) / scale);
-    const first = Math.max(0, place(0));
-    const last = Math.min(frame[side], place(input[side]));
+    const toFrame = (px: number) => target[start] + Math.round((px - source[start]) / scale);
+    const first = Math.max(0, toFrame(0));
+    const last = Math.min(frame[side], toFrame(input[side]));
     const from = Math.max(0, source[start] + (first - target[start]) * scale);
     const to = Math.min(input[side], source[start] + (last - target[start]) * scale);
     return { from, length: to - from, first, targetLength: last - first };
@@ -143,13 +140,13 @@ export function withSurroundings({ frame, source, target }: Layout, input: Size)
   };
 }
 
-/** Maps a box of the input to pixels of the result, cut off at what is shown; at least a pixel. */
+/** Clips to the shown part; at least a pixel. */
 export function boxInResult({ source, target }: Layout, box: Box): Box {
   const along = ({ side, start }: Axis): Span => {
-    const place = (px: number) =>
+    const toFrame = (px: number) =>
       (Math.min(source[side], Math.max(0, px - source[start])) * target[side]) / source[side];
-    const first = Math.min(target[side] - 1, Math.floor(place(box[start])));
-    const last = Math.max(first + 1, Math.ceil(place(box[start] + box[side])));
+    const first = Math.min(target[side] - 1, Math.floor(toFrame(box[start])));
+    const last = Math.max(first + 1, Math.ceil(toFrame(box[start] + box[side])));
     return { start: target[start] + first, length: last - first };
   };
   const [x, y] = [along(ACROSS), along(DOWN)];

@@ -1,10 +1,9 @@
 /**
- * Scales pixels with straight alpha, row by row, with the cubic of Catmull and Rom, in floats of
- * colours multiplied by alpha: no colour under a transparent pixel is mixed in. sharp rounds
- * between its steps and clamps alpha before it divides, which lights up the last pixel of an edge
- * by 4 %; Lanczos leaves a line beside every edge. Values are those of the file (sRGB), not of
- * light: the matte is of that space, browsers composite in it, and in light dark curls on white
- * came out paler.
+ * Scales pixels with straight alpha by the cubic of Catmull and Rom, in floats premultiplied by
+ * alpha. sharp rounds between its steps and clamps alpha before it divides, which lightens the last
+ * pixel of an edge by 4 %; Lanczos rings beside every edge. Values are sRGB, not linear light, in
+ * which dark curls on white came out paler: the matte is of that space, and browsers composite in
+ * it.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { borrowCopy, kernels, pixelsAt, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
@@ -19,7 +18,7 @@ export interface Pixels extends Size {
   readonly rgba: Uint32Array;
 }
 
-/** The cubic reaches this far, in pixels of the coarser side. */
+/** In pixels of the coarser side. */
 const REACH = 2;
 
 function cubic(distance: number): number {
@@ -29,7 +28,7 @@ function cubic(distance: number): number {
   return (1.5 * x - 2.5) * x * x + 1;
 }
 
-/** Only pixels of the window are read; at its edges the other weights are scaled to 1. */
+/** Reads only pixels of the window. */
 function axisOf(side: number, start: number, extent: number, to: number) {
   const first = Math.max(0, Math.floor(start));
   const length = Math.min(side, Math.ceil(start + extent)) - first;
@@ -40,7 +39,6 @@ function axisOf(side: number, start: number, extent: number, to: number) {
   };
 }
 
-/** Reads pixels of the picture, from the one at `from` on. */
 type ReadRow = (from: number, row: Uint32Array) => void;
 
 function scaleRows(
@@ -73,7 +71,7 @@ function scaleRows(
   });
 }
 
-/** `take` gets the address of each row in the kernels' memory, in order; it is valid meanwhile. */
+/** @param take gets the address of each row, in order, valid during the call */
 export function scalePixels(
   { rgba, width, height }: Pixels,
   window: Window,
@@ -84,7 +82,7 @@ export function scalePixels(
   scaleRows({ width, height }, window, to, read, take);
 }
 
-/** Scales as the alpha of pixels. `take` gets each row in order; it is valid meanwhile. */
+/** Scales like alpha. @param take gets each row in order, valid during the call */
 export function scalePlane(
   plane: Uint8Array,
   size: Size,

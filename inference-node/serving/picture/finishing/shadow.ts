@@ -1,25 +1,24 @@
 /**
- * A soft drop shadow, made from the matte alone: what the result shows of it, blurred, moved and
- * black. The matte is blurred at a coarse grid, in floats, and each row of the frame is read from
- * that grid between its cells. Rows are dithered by less than one step of alpha, so that a wide and
- * faint shadow has no bands.
+ * A soft drop shadow from the matte alone. The blur works on a coarse grid in floats, and each row
+ * of the frame interpolates it. Dithering by less than one step of alpha keeps wide, faint shadows
+ * free of bands.
  */
 import type { Box, Shadow, Size } from '@matting/proto/contract/finishing.ts';
 import type { Layout } from './layout.ts';
 import { scalePlane } from './scale-rows.ts';
 
-/** A cell is at most this part of the blur's deviation: between cells no edge of them shows. */
+/** Cells are finer than the blur, so that their edges do not show. */
 const CELLS_PER_DEVIATION = 4;
-/** Pixels of the coarse grid of what is shown. A sharp shadow of a large picture has no more. */
+/** Bounds the grid, also for a sharp shadow of a large picture. */
 const GRID_PIXELS_MAX = 1_000_000;
 /** The blur reaches this many deviations. */
 const REACH = 3;
-/** A blur is the sum of this many means over a box (Kovesi, "Fast Almost-Gaussian Filtering"). */
+/** A blur is the sum of this many box means (Kovesi, "Fast Almost-Gaussian Filtering"). */
 const PASSES = 3;
 
-/** Thresholds of an 8 x 8 ordered dither (Bayer 1973) by rows, 0 to 1, both left out. */
+/** An 8 x 8 ordered dither (Bayer 1973) by rows. */
 const DITHER_SIDE = 8;
-/** A row goes on for as many as the kernel reads at once. */
+/** The kernel reads four at once. */
 const DITHER_ROW = DITHER_SIDE + 4;
 const DITHER = Array.from({ length: DITHER_SIDE }, (_, y) =>
   Float32Array.from({ length: DITHER_ROW }, (_, x) => thresholdAt(x % DITHER_SIDE, y)),
@@ -35,9 +34,8 @@ function thresholdAt(x: number, y: number): number {
 }
 
 interface Grid extends Size {
-  /** Alpha of the shadow, 0 to 255. */
   readonly cells: Float32Array;
-  /** The place of its first cell in the frame, and the sides of a cell, in pixels. */
+  /** Position of the first cell in the frame, and a cell's sides, in pixels. */
   readonly left: number;
   readonly top: number;
   readonly cellWidth: number;
@@ -50,27 +48,23 @@ interface Cast {
   readonly shadow: Shadow;
 }
 
-/** Some pixels of a row of the frame, and where they lie between the cells. */
 interface ShadowRow {
   readonly cells: Float32Array;
   readonly first: number;
   readonly count: number;
-  /** The place of the first pixel, and from one pixel to the next, in cells. */
+  /** Position of the first pixel, and distance between pixels, in cells. */
   readonly along: number;
   readonly step: number;
-  /** Eight thresholds, which repeat along the row, and the first four of them again. */
+  /** Eight thresholds, which repeat, and the first four again. */
   readonly dither: Float32Array;
 }
 
 export interface CastShadow {
-  /** Undefined: the row has no shadow. The cells are valid until the next row is read. */
+  /** Undefined: no shadow. Valid until the next row is read. */
   rowAt(y: number): ShadowRow | undefined;
 }
 
-/**
- * @param alpha the matte of the input
- * @param subject the subject's box in the input. What the layout shows of it casts the shadow
- */
+/** @param subject its box in the input; the visible part casts the shadow */
 export function castShadow(
   alpha: Uint8Array,
   input: Size,
@@ -93,7 +87,6 @@ export function castShadow(
   return { rowAt: y => rowBetween(moved, between, layout.frame.width, y) };
 }
 
-/** The part of the subject in the result, with room for the blur around it. */
 function drawGrid(
   alpha: Uint8Array,
   input: Size,
@@ -144,7 +137,7 @@ function blur(cells: Float32Array, { width, height }: Size, across: number, down
   }
 }
 
-/** The radii of the passes, whose boxes together have that deviation. */
+/** Radii of boxes that together have this deviation. */
 function boxRadius(deviation: number, pass: number): number {
   const ideal = Math.sqrt((12 * deviation ** 2) / PASSES + 1);
   const least = 2 * Math.floor((ideal - 1) / 2) + 1;
@@ -153,7 +146,7 @@ function boxRadius(deviation: number, pass: number): number {
   return ((pass < small ? least : least + 2) - 1) / 2;
 }
 
-/** Replaces each of a line of cells with the mean around it; beyond its ends is nothing. */
+/** Cells beyond the line's ends are empty. */
 function meanAlong(
   cells: Float32Array,
   from: number,
@@ -181,7 +174,6 @@ function rowBetween(
 ): ShadowRow | undefined {
   const down = (y + 0.5 - top) / cellHeight - 0.5;
   const above = Math.floor(down);
-  // The outermost cells are empty, and so is what lies beyond them.
   const first = Math.max(0, Math.ceil(left + cellWidth / 2));
   const count = Math.min(frameWidth, Math.floor(left + (width - 0.5) * cellWidth)) - first;
   if (above < 0 || above + 1 >= height || count <= 0) return undefined;

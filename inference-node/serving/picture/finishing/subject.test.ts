@@ -41,7 +41,7 @@ test('a subject › the box is exact at any size and place', t => {
   );
 });
 
-/** Finds it as the rules are written: a list of the shown pixels of each cell, and a flood. */
+/** The same rules by lists of the shown pixels of each cell, and a flood. */
 function subjectByFlood(alpha: Uint8Array, { width, height }: Size) {
   const sidePx = Math.ceil(Math.max(width, height) / 512);
   const columns = Math.ceil(width / sidePx);
@@ -99,7 +99,7 @@ function floodParts(cells: number[][], columns: number): number[][] {
   return parts;
 }
 
-/** Draws blobs, rings, lines that wander, dots and noise of every alpha that a rule compares. */
+/** Blobs, rings, wandering lines, dots and noise of every alpha that a rule compares. */
 function draw({ width, height }: Size, seed: number): Uint8Array {
   const random = new Random(seed);
   const alpha = new Uint8Array(width * height);

@@ -1,4 +1,3 @@
-/** Finds the subject in a picture's matte. Pure. */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import {
   borrowCopy,
@@ -11,58 +10,52 @@ import {
 import { gridSize } from '../matte/fill-areas.ts';
 
 /*
- * Pixels that are at least EDGE opaque are gathered in cells, and cells that touch in parts. Beside
- * the largest part one that is small, or faint everywhere, is a speck: one in a corner would undo a
- * crop.
- *
- * Chosen on 30 photos with reference mattes: the edges of their boxes and of ours are 0.15 % of a
- * side apart in the mean of 28; of two the models see something else (bench/MEASUREMENTS.md). With an
- * EDGE of 13 haze widens boxes (of a bear by 1 %), with 51 the box loses twice as much. Specks of
- * haze beside a glass had 4 % of its alpha and no pixel above 60; true parts from 0.4 % on, and
- * opaque pixels.
+ * Finds the subject in a matte. Pixels at least EDGE opaque form cells, and touching cells parts. A
+ * small or everywhere faint part is a speck, unless it is the largest: in a corner it would spoil a
+ * crop. Judged on 30 photos with reference mattes (bench/MEASUREMENTS.md): specks of haze beside a
+ * glass had 4 % of its alpha and no pixel above 60; true parts had from 0.4 % on, and opaque
+ * pixels.
  */
 
 interface SeenSubject {
   readonly box: Box;
-  /** The part of the picture's area that the subject covers, 0 to 1: the sum of its alpha. */
+  /** Sum of its alpha, relative to the picture's area. */
   readonly share: number;
   readonly unsure: boolean;
   readonly cutOff: boolean;
 }
 
 /**
- * Bounds of a subject, of unsure and of cut off. Chosen on close-ups, compositions and pictures of
- * nothing, each judged without its like (bench/quality-subject.ts, bench/MEASUREMENTS.md).
+ * Chosen on close-ups, compositions and pictures without a subject, each judged without similar
+ * ones (bench/quality-subject.ts, bench/MEASUREMENTS.md).
  */
 export const SUBJECT_RULES = {
-  /** A pixel is solid from this alpha on, of 255. */
+  /** Least alpha (of 255) of a solid pixel. */
   solidFrom: 160,
-  /**
-   * If a smaller share of the cells has a solid pixel, there is no subject, but a ghost at most.
-   */
+  /** If fewer cells have a solid pixel, there is at most a ghost. */
   solidShareMin: 0.0003,
-  /** A shown pixel (EDGE or more) is unsure below this alpha, of 255. */
+  /** Least alpha (of 255) of a shown pixel that is sure. */
   unsureBelow: 230,
-  /** The subject is unsure from this share of unsure pixels among those that are shown. */
+  /** The subject is unsure from this share of unsure shown pixels on, */
   unsureShareMin: 0.25,
-  /** The subject is unsure from this share of pixels that are faint and far from anything solid. */
+  /** or from this share of pixels that are faint and far from anything solid. */
   hazeShareMin: 0.02,
-  /** The subject is cut off if this share of the picture's border is solid. */
+  /** Share of solid pixels on the picture's border. */
   borderShareMin: 0.01,
 } as const;
 
 type SolidRules = Readonly<Record<'solidFrom' | 'solidShareMin', number>>;
 
-/** A pixel is shown from this alpha on, of 255. */
+/** With 13 haze widens boxes (of a bear by 1 %), with 51 the box loses twice as much. */
 const EDGE = 26;
-/** Alpha of a part in all, relative to the largest part's: below it is a speck. */
+/** Least alpha of a part, relative to the largest. */
 const SPECK_SHARE = 0.004;
-/** A part without a pixel of this alpha (of 255) is a speck, unless it is the largest. */
+/** Least greatest alpha of a part. */
 const SPECK_PEAK = 64;
-/** Cells along the longer side. */
+/** Along the longer side. */
 const CELLS_MAX = 512;
 
-/** Int32 numbers of a run, and float64 numbers of a part: inference-node/kernels/subject-parts.ts. */
+/** Numbers of a run (int32) and a part (float64): inference-node/kernels/subject-parts.ts. */
 const RUN_NUMBERS = 3;
 const PART_NUMBERS = 7;
 /** The kernel overruns columns up to a multiple of this. */
@@ -79,15 +72,14 @@ interface Part {
 
 interface Cells {
   readonly count: number;
-  /** The number of cells by their greatest alpha; cells without a shown pixel are left out. */
+  /** Index: the greatest alpha. */
   readonly ofPeak: Uint32Array;
   readonly parts: readonly Part[];
-  /** Pixels of the middle row of each row of cells: all that are shown, and the unsure ones. */
+  /** Counted in the middle row of each row of cells. */
   readonly shown: number;
   readonly unsure: number;
 }
 
-/** Returns undefined if it sees no subject. */
 export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefined {
   const cells = gatherCells(alpha, size);
   if (!hasSolid(cells)) return undefined;
@@ -104,7 +96,7 @@ export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefi
   };
 }
 
-/** @param rules those in use; a search for better ones passes its own. */
+/** @param rules a search for better ones passes its own */
 export function hasSolid(
   { ofPeak, count }: Pick<Cells, 'ofPeak' | 'count'>,
   { solidFrom, solidShareMin }: SolidRules = SUBJECT_RULES,
@@ -113,7 +105,6 @@ export function hasSolid(
   return solid > 0 && solid >= solidShareMin * count;
 }
 
-/** The share of the shown pixels that is unsure. */
 export function unsureOfShown({ shown, unsure }: Pick<Cells, 'shown' | 'unsure'>): number {
   return shown === 0 ? 0 : unsure / shown;
 }
@@ -122,10 +113,9 @@ function isUnsure(cells: Cells, alpha: Uint8Array, size: Size): boolean {
   return unsureOfShown(cells) >= SUBJECT_RULES.unsureShareMin || isHazy(alpha, size);
 }
 
-/** Cells of the matte's grid: what is further from anything solid is far from it. */
+/** In cells of the matte's grid. */
 const NEAR_CELLS = 2;
 
-/** Tells whether too many pixels are faint and far from anything solid. It reads one in each cell. */
 function isHazy(alpha: Uint8Array, { width, height }: Size): boolean {
   const grid = gridSize({ width, height });
   const read = new Uint8Array(grid.width * grid.height);
@@ -133,7 +123,6 @@ function isHazy(alpha: Uint8Array, { width, height }: Size): boolean {
   for (let row = 0, cell = 0; row < grid.height; row++) {
     const from = width * Math.floor(((row + 0.5) * height) / grid.height);
     for (let column = 0; column < grid.width; column++, cell++) {
-      // Inside: the middle of a cell lies in the matte.
       const value = alpha[from + Math.floor(((column + 0.5) * width) / grid.width)]!;
       read[cell] = value;
       if (value > 0 && value < EDGE) faint += 1;
@@ -153,25 +142,23 @@ function isHazy(alpha: Uint8Array, { width, height }: Size): boolean {
 function isCutOff(alpha: Uint8Array, { width, height }: Size): boolean {
   const { solidFrom, borderShareMin } = SUBJECT_RULES;
   let solid = 0;
-  const look = (at: number) => {
+  const count = (at: number) => {
     if (alpha[at]! >= solidFrom) solid += 1;
   };
   for (let x = 0; x < width; x++) {
-    look(x);
-    look((height - 1) * width + x);
+    count(x);
+    count((height - 1) * width + x);
   }
   for (let y = 0; y < height; y++) {
-    look(y * width);
-    look(y * width + width - 1);
+    count(y * width);
+    count(y * width + width - 1);
   }
   return solid >= borderShareMin * 2 * (width + height);
 }
 
 /**
- * Copies one row of cells after the other to the kernels' memory, which holds the runs of the row
- * above and the parts so far. For 512x512 pixels, each a cell, it takes a twentieth of the time of
- * the same in JavaScript, and a tenth in a new process. It counts the unsure pixels in the middle
- * row of each row of cells.
+ * The kernel's memory holds the runs of the row above and the parts so far. For 512x512 pixels,
+ * each a cell, it takes a twentieth of JavaScript's time, and a tenth in a new process.
  */
 export function gatherCells(alpha: Uint8Array, { width, height }: Size): Cells {
   const sidePx = Math.ceil(Math.max(width, height) / CELLS_MAX);
@@ -214,7 +201,6 @@ export function gatherCells(alpha: Uint8Array, { width, height }: Size): Cells {
   });
 }
 
-/** The numbers of those that were not joined to another one. */
 function readParts(numbers: Float64Array): Part[] {
   const parts: Part[] = [];
   for (let at = 0; at < numbers.length; at += PART_NUMBERS) {

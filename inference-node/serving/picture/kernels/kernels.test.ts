@@ -85,7 +85,7 @@ test('memory of the kernels › does not grow with the picture', t => {
   }
 });
 
-/** He, Sun and Tang's filter as it is written, in double precision: the function of one pixel. */
+/** He, Sun and Tang's filter, literally and in double precision. */
 function modelAt(
   { guide, alpha, width, height }: ReturnType<typeof drawn>,
   atX: number,
@@ -207,7 +207,7 @@ test('the guided filter › does not drift: white over white for a whole tile le
   }
 });
 
-/** Computes one round of Germer's solver as it is written, in double precision. */
+/** A round of Germer's solver, literally and in double precision. */
 function relaxed(
   seen: Float64Array,
   [foreground, background]: readonly [Float64Array, Float64Array],
@@ -377,9 +377,9 @@ test('kernels of whole planes › give what the same loops give in JavaScript', 
   });
 });
 
-// The kernels that move values between planes, each alone: what a mean over a photo would hide.
+// Kernels that move values between planes: a mean over a photo would hide mistakes.
 
-/** Makes four floats that identify it for each pixel of a plane. */
+/** Four floats identify each pixel. */
 const plane = (width: number, height: number) =>
   Float32Array.from({ length: 4 * width * height }, (_, i) => 10 * (i >> 2) + (i % 4));
 const lanes = (value: number) => [0, 1, 2, 3].map(lane => value + lane);
@@ -388,7 +388,7 @@ const values = (floats: Float32Array) => [...floats].map(value => Math.round(val
 type Three = [Uint8Array, Uint8Array, Uint8Array];
 type Lend = (data: Parameters<typeof borrowCopy>[1]) => number;
 
-/** Returns what a kernel writes into so many floats; `lend` gives it what it reads. */
+/** @param lend lends the kernel its inputs */
 function written(count: number, run: (lend: Lend, out: number) => void): number[] {
   return withMemory(borrow => {
     const out = borrow(4 * count);
@@ -546,7 +546,6 @@ test('rows of the picture › storeRow: alpha and agreement weigh the estimate; 
     const alpha = lend(Uint8Array.of(5, 250, 102, 102, 102));
     const planes = [200, 100].map(value => lend(new Float32Array(20).fill(value)));
     const cells = lend(Int32Array.of(0, 0, 0, 1, 0));
-    // The second is known nowhere.
     const colours = (value: number) => lend(Float32Array.of(value, value, value, 1, 0, 0, 0, 0));
     const [foreground = 0, background = 0] = planes;
     const seen = [foreground, background, 5, 250, cells] as const;
@@ -579,7 +578,7 @@ test('rows of the picture › answerRow: between two functions, and nothing that
     const pixels = lend(new Uint8Array(24).fill(20));
     kernels.answerRow(models, ...both, shares, pixels, alpha, 6, 5, 4);
   });
-  // At 32 the answer counts 4 * 32 / 255.
+  // At 32 the answer has weight 4 * 32 / 255.
   t.deepEqual(out, [20, 140, 80, 5, 250, Math.round(32 + (128 / 255) * (20 - 32))]);
 });
 

@@ -1,18 +1,16 @@
 /**
- * The arithmetic for every pixel, in WebAssembly: inference-node/kernels/ has its source. One
- * instance a process; its memory is lent for one synchronous call and never shrinks, bounded by
- * working sizes and strips (41 MB for any picture).
+ * The kernels of inference-node/kernels/. Their memory is lent for one synchronous call and never
+ * shrinks. Working sizes and strips bound it (41 MB for any picture).
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
 type Address = number;
 
-/** So many numbers. */
 type Numbers<Count extends number, Row extends number[] = []> = Row['length'] extends Count
   ? Row
   : Numbers<Count, [...Row, number]>;
-/** The kernel's source names its parameters and says what they are. */
+/** The kernel's source names and documents its parameters. */
 type Kernel<Count extends number> = (...parameters: Numbers<Count>) => void;
 type Answer<Count extends number> = (...parameters: Numbers<Count>) => number;
 
@@ -87,10 +85,10 @@ export const kernels = instance.exports as Kernels;
 
 let free = kernels.freeFrom();
 
-/** Lends bytes of arbitrary content. Existing views of the memory may become invalid. */
+/** Lends bytes of arbitrary content. May invalidate existing views of the memory. */
 export type Borrow = (bytes: number) => Address;
 
-/** @throws RangeError when the memory cannot grow further. */
+/** @throws RangeError if the memory cannot grow further */
 export function withMemory<T>(use: (borrow: Borrow) => T): T {
   const before = free;
   try {
@@ -108,7 +106,7 @@ function borrow(bytes: number): Address {
   return at;
 }
 
-/** A view that is valid until the next `borrow`. */
+/** Valid until the next `borrow`, as the views below. */
 export function bytesAt(at: Address, length: number): Uint8Array {
   return new Uint8Array(kernels.memory.buffer, at, length);
 }

@@ -1,7 +1,6 @@
 /**
- * Converts by a profile if sharp cannot: for JPEG XL, samples that were divided by alpha, and grey
- * that is not one channel of 8 bits. LittleCMS does it, inside wasm-vips. An unreadable profile is
- * ignored, as in browsers.
+ * Converts by a profile if sharp cannot: JPEG XL, samples divided by alpha, and grey that is not
+ * one channel of 8 bits. It ignores an unreadable profile, as browsers do.
  */
 import type Vips from 'wasm-vips';
 import { viewAsPixels } from '../../rgba-picture.ts';
@@ -21,10 +20,7 @@ export const PIXEL_SPACES: Readonly<Record<string, PixelSpace | undefined>> = {
   cmyk: 'cmyk',
 };
 
-/**
- * Brings numbers of 32 bits, whole or floating-point, to 16 bits. libvips (8.18) takes them for
- * linear light, or for 0 to 255, whatever their profile says.
- */
+/** libvips (8.18) takes 32-bit samples for linear light, or for 0 to 255, whatever the profile. */
 export function toWhole(image: Vips.Image, scratch: Scratch): Vips.Image {
   if (image.format !== 'float') return image;
   const scaled = scratch.keep(image.linear(65_535, 0.5));
@@ -32,7 +28,7 @@ export function toWhole(image: Vips.Image, scratch: Scratch): Vips.Image {
   return scratch.keep(scratch.keep(scaled.cast('ushort')).copy({ interpretation }));
 }
 
-/** Converts to 8 bits, three colours, and alpha after them where there is one. */
+/** 8 bits, three colours, and alpha if the image has it. */
 export function toSrgb(image: Vips.Image, scratch: Scratch): Vips.Image {
   const colours = scratch.keep(convertProfile(image, scratch).colourspace('srgb'));
   return scratch.keep(colours.cast('uchar'));
@@ -55,8 +51,8 @@ function convertProfile(image: Vips.Image, scratch: Scratch): Vips.Image {
 }
 
 /**
- * RGBA in a profile's colours to pixels in sRGB; samples of 8 bits may be converted in place. A
- * profile of neither RGB nor grey is ignored.
+ * @param samples RGBA; 8-bit samples may be converted in place. A profile of neither RGB nor grey
+ * is ignored
  */
 export async function convertByProfile(
   samples: Samples,
@@ -70,7 +66,7 @@ export async function convertByProfile(
   return viewAsPixels(bytesOfSamples(samples));
 }
 
-/** Converts RGBA in a profile's colours to pixels in sRGB; samples of 8 bits in place. */
+/** Converts 8-bit samples in place. */
 export async function convertRgba(
   samples: Samples,
   width: number,
@@ -96,16 +92,12 @@ export async function convertRgba(
   return viewAsPixels(result);
 }
 
-/**
- * Converts samples of 8 bits in place. If pixels are not grey, the profile is ignored, as in
- * browsers.
- */
+/** Converts 8-bit samples in place. A grey profile of other pixels is ignored, as in browsers. */
 export async function convertGrey(samples: Samples, profile: Uint8Array): Promise<Uint32Array> {
   if (!isGrey(samples)) return viewAsPixels(bytesOfSamples(samples));
   const sampleMax = sampleMaxOf(samples);
   const table = await tabulateGrey(profile, sampleMax);
   const result = samples instanceof Uint16Array ? new Uint8Array(samples.length) : samples;
-  // Samples are whole pixels, and the table has three entries for each value of a sample.
   for (let at = 0; at < samples.length; at += 4) {
     const from = 3 * samples[at]!;
     result[at] = table[from]!;
@@ -116,7 +108,7 @@ export async function convertGrey(samples: Samples, profile: Uint8Array): Promis
   return viewAsPixels(result);
 }
 
-/** Within one level of 255: lossy codecs may be that far off. */
+/** Lossy codecs may be one level of 255 off. */
 function isGrey(samples: Samples): boolean {
   const levelMax = sampleMaxOf(samples) / 255;
   for (let at = 0; at < samples.length; at += 4) {

@@ -1,9 +1,7 @@
 /**
- * Tells which colours an ICC profile describes, and whether they are sRGB under another name.
- * A conversion costs as much as decoding the JPEG (60 ms at 12 MP). A profile that is not
- * understood is not sRGB.
- * Layout: ICC.1:2022 sections 7.2 (header), 7.3 (tag table), 10.6 (curv), 10.18 (para), 10.31
- * (XYZ).
+ * Which colours an ICC profile describes, and whether they are sRGB under another name: avoiding a
+ * conversion saves 60 ms at 12 MP. ICC.1:2022 sections 7.2 (header), 7.3 (tag table), 10.6 (curv),
+ * 10.18 (para), 10.31 (XYZ).
  */
 import { srgbToLinear } from './source-colour.ts';
 
@@ -11,9 +9,9 @@ const HEADER_BYTES = 128;
 const TAG_ENTRY_BYTES = 12;
 const TAGS_MAX = 100;
 const CURVE_POINTS_MAX = 4096;
-/** Tolerance of a colorant: profiles of sRGB differ by the rounding of their adaptation to D50. */
+/** Profiles of sRGB differ by the rounding of their adaptation to D50. */
 const COLORANT_TOLERANCE = 0.002;
-/** Tolerance of a curve at 256 points, in linear light: half a step of 8 bits in the shadows. */
+/** At 256 points, in linear light: half a step of 8 bits in the shadows. */
 const CURVE_TOLERANCE = 0.001;
 
 /** XYZ of sRGB's primaries adapted to D50 (IEC 61966-2-1 with Bradford). */
@@ -26,14 +24,13 @@ const CURVES = ['rTRC', 'gTRC', 'bTRC'] as const;
 
 type Tags = ReadonlyMap<string, Buffer>;
 
-/** Classes of profiles that say what the numbers of a picture mean; ICC.1:2022, table 18. */
+/** ICC.1:2022, table 18, without classes of other uses. */
 const PICTURE_CLASSES: ReadonlySet<string> = new Set(['scnr', 'mntr', 'prtr', 'spac']);
 const SPACES = { 'RGB ': 'rgb', GRAY: 'grey', CMYK: 'cmyk' } as const;
 const CONNECTIONS: ReadonlySet<string> = new Set(['XYZ ', 'Lab ']);
 
 export type PixelSpace = (typeof SPACES)[keyof typeof SPACES];
 
-/** The pixels that a profile is for. Undefined: none that are read here. */
 export function spaceOfProfile(profile: Uint8Array): PixelSpace | undefined {
   const header = Buffer.from(profile.subarray(0, HEADER_BYTES)).toString('latin1');
   if (!PICTURE_CLASSES.has(header.slice(12, 16))) return undefined;
@@ -99,16 +96,16 @@ function readCurve(tag: Buffer): ((value: number) => number) | undefined {
   return type === 'para' ? readParametricCurve(tag) : undefined;
 }
 
-/** Tables only: a single gamma, or none, is not sRGB's curve. */
+/** A single gamma, or none, is not sRGB's curve. */
 function readSampledCurve(tag: Buffer): ((value: number) => number) | undefined {
   const points = tag.readUInt32BE(8);
   if (points < 2 || points > CURVE_POINTS_MAX || tag.length < 12 + 2 * points) return undefined;
   return value => {
-    const place = value * (points - 1);
-    const below = Math.min(points - 2, Math.floor(place));
+    const position = value * (points - 1);
+    const below = Math.min(points - 2, Math.floor(position));
     const low = tag.readUInt16BE(12 + 2 * below);
     const high = tag.readUInt16BE(14 + 2 * below);
-    return (low + (high - low) * (place - below)) / 65535;
+    return (low + (high - low) * (position - below)) / 65535;
   };
 }
 

@@ -1,13 +1,11 @@
 /**
- * Reads what a PNG says of its colours. The chunks rank (W3C, 2025, 4.3): cICP, iCCP, sRGB, gAMA
- * with cHRM. libpng gives a profile only.
+ * Reads a PNG's colour chunks. They rank (W3C, 2025, 4.3): cICP, iCCP, sRGB, gAMA with cHRM. libpng
+ * gives a profile only.
  */
 import type { Cicp } from '@matting/proto/contract/image-header/heif-file.ts';
 
 const SIGNATURE_BYTES = 8;
-/** Length, type and CRC. */
 const CHUNK_FRAME_BYTES = 12;
-/** Chunks read before IDAT. */
 const CHUNKS_MAX = 1024;
 const PER_UNIT = 100_000;
 
@@ -48,7 +46,7 @@ export function readPngColour(file: Buffer): PngColour {
   return colour;
 }
 
-/** Gammas that are a mistake (0, or far from any screen or camera) are ignored. */
+/** Values far from any screen or camera are mistakes. */
 function readExponent(body: Buffer): number | undefined {
   const exponent = PER_UNIT / body.readUInt32BE(0);
   return exponent >= 0.5 && exponent <= 5 ? exponent : undefined;

@@ -1,5 +1,3 @@
-/** Samples as files store them. Indexes of loops lie inside the arrays: no `undefined` is read. */
-
 export type Samples = Uint8Array | Uint16Array;
 
 export function sampleMaxOf(samples: Samples): number {
@@ -13,7 +11,7 @@ export function bytesOfSamples(samples: Samples): Uint8Array {
   return bytes;
 }
 
-/** Black and white of samples of 8 bits; with more bits in proportion. */
+/** Black and white of 8-bit samples; deeper samples in proportion. */
 export interface Range {
   readonly black: number;
   readonly white: number;
@@ -22,7 +20,7 @@ export interface Range {
 /** ITU-T H.273, section 8.3. */
 export const NARROW: Range = { black: 16, white: 235 };
 
-/** Brings the colours of RGBA from a range to the full one, in place. Alpha has the full one. */
+/** In place; alpha has the full range already. */
 export function stretchColours(samples: Samples, ranges: readonly [Range, Range, Range]): void {
   const sampleMax = sampleMaxOf(samples);
   const unit = (sampleMax + 1) / 256;
@@ -36,9 +34,8 @@ export function stretchColours(samples: Samples, ranges: readonly [Range, Range,
 }
 
 /**
- * Makes colours multiplied by alpha straight, in place, before any colour conversion. If alpha is
- * 0, the colour becomes 0; a colour above its alpha (a lossy codec) is clamped. Alpha is the last
- * of `channels`.
+ * Makes premultiplied colours straight, in place, before any colour conversion. A colour above its
+ * alpha (a lossy codec) is clamped. Alpha is the last of `channels`.
  */
 export function divideByAlpha(
   samples: Samples,

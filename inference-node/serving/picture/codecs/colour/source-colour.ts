@@ -1,22 +1,19 @@
 /**
  * Converts colours described by numbers to 8-bit sRGB: H.273 code points (AVIF, PNG), gamma and
- * chromaticities (PNG). High dynamic range is tone-mapped by a fixed curve: no value of a picture
- * is measured, so a crop looks as it did in the whole. Diffuse white (203 cd/m2) becomes nearly
- * white, brighter light rolls off up to PEAK_NITS. Indexes of loops lie inside the arrays: no
- * `undefined` is read.
+ * chromaticities (PNG). High dynamic range has a fixed tone curve, so a crop looks as it did in the
+ * whole. Diffuse white (203 cd/m2) becomes nearly white, brighter light rolls off up to PEAK_NITS.
  */
 import type { Cicp } from '@matting/proto/contract/image-header/heif-file.ts';
 import type { Chromaticities } from './png-colour.ts';
 import { type Samples, sampleMaxOf } from './samples.ts';
 
 export interface SourceColour {
-  /** The matrix leads from linear light in the source's primaries to linear light in sRGB's. */
+  /** Leads from linear light in the source's primaries to that in sRGB's. */
   readonly matrix: Matrix;
-  /** Makes linear light from a sample, 0 to 1; 1 is white, or PEAK_NITS if `toneMaps` is set. */
+  /** The result 1 is white, or PEAK_NITS if `toneMaps` is set. */
   readonly toLinear: (sample: number) => number;
-  /** Linear light is in units of PEAK_NITS and has to be tone-mapped. */
   readonly toneMaps: boolean;
-  /** Hybrid log-gamma: scene light, which a power of its luminance turns into display light. */
+  /** Hybrid log-gamma: a power of its luminance turns scene light into display light. */
   readonly isScene: boolean;
 }
 
@@ -24,7 +21,7 @@ const D65 = [0.3127, 0.329] as const;
 const SRGB: Chromaticities = [...D65, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06];
 const REC_2020: Chromaticities = [...D65, 0.708, 0.292, 0.17, 0.797, 0.131, 0.046];
 
-/** H.273 table 2. Other values (unspecified, or not used for pictures) are taken for sRGB's. */
+/** H.273 table 2; all others count as sRGB's. */
 const PRIMARIES: Readonly<Record<number, Chromaticities>> = {
   1: SRGB,
   5: [...D65, 0.64, 0.33, 0.29, 0.6, 0.15, 0.06],
@@ -37,7 +34,7 @@ const PRIMARIES: Readonly<Record<number, Chromaticities>> = {
 
 const TRANSFER_PQ = 16;
 const TRANSFER_HLG = 18;
-/** H.273 table 3, without curves that no picture has (2, logarithms, SMPTE 240M, XYZ). */
+/** H.273 table 3, without curves that no picture has. */
 const TRANSFERS: ReadonlySet<number> = new Set([
   1,
   4,
@@ -53,19 +50,17 @@ const TRANSFERS: ReadonlySet<number> = new Set([
   TRANSFER_HLG,
 ]);
 
-/** The tone curve assumes this peak: most such content is graded for it. */
+/** Most such content is graded for it. */
 const PEAK_NITS = 1000;
-/** Diffuse white of ITU-R BT.2408. */
 const WHITE_NITS = 203;
 const PQ_PEAK_NITS = 10_000;
-/** HLG's system gamma for a screen of 1000 cd/m2 (ITU-R BT.2100, table 5). */
+/** For a screen of 1000 cd/m2 (ITU-R BT.2100, table 5). */
 const HLG_SYSTEM_GAMMA = 1.2;
 
-/** An exponent this near to 2.2 is sRGB's, which is what writers of gAMA 45455 mean. */
+/** Writers of gAMA 45455 (2.2) mean sRGB. */
 const EXPONENT_TOLERANCE = 0.05;
 const CHROMATICITY_TOLERANCE = 0.004;
 
-/** False: one of the two is unknown, and the code points are to be ignored. */
 export function isKnownCicp({ primaries, transfer }: Cicp): boolean {
   return PRIMARIES[primaries] !== undefined && TRANSFERS.has(transfer);
 }
@@ -80,7 +75,7 @@ export function colourOfCicp({ primaries, transfer }: Cicp): SourceColour | unde
   return { matrix: matrixToSrgb(chromaticities), toLinear, toneMaps, isScene };
 }
 
-/** Reads PNG's gAMA and cHRM. Undefined: the picture needs no conversion. */
+/** PNG's gAMA and cHRM. Undefined: the colours are sRGB already. */
 export function colourOfGamma(
   exponent: number | undefined,
   chromaticities: Chromaticities | undefined,
@@ -93,7 +88,7 @@ export function colourOfGamma(
     );
   if (isSrgbCurve && isSrgbGamut) return undefined;
   const matrix = matrixToSrgb(isSrgbGamut ? SRGB : chromaticities);
-  // Degenerate primaries span no space and are ignored.
+  // Degenerate primaries span no space.
   const usable = matrix.flat().every(Number.isFinite);
   const toLinear = isSrgbCurve ? srgbToLinear : (sample: number) => sample ** exponent;
   if (!usable && isSrgbCurve) return undefined;
@@ -105,7 +100,7 @@ export function colourOfGamma(
   };
 }
 
-/** The cameras' curves (BT.709, BT.601, BT.2020) are for displays of nearly sRGB's. */
+/** The cameras' curves (BT.709, BT.601, BT.2020) target displays with nearly sRGB's curve. */
 function transferOf(transfer: number): (sample: number) => number {
   switch (transfer) {
     case 4:
@@ -233,20 +228,20 @@ function matrixToSrgb(chromaticities: Chromaticities): Matrix {
   return multiply(invert(rgbToXyz(SRGB)), multiply(adapt, rgbToXyz(chromaticities)));
 }
 
-/** The steps of the tables by linear light: where sRGB is steepest, one step is 0.05 of 255. */
+/** Steps of linear light: where sRGB is steepest, one is 0.05 of 255. */
 const LIGHT_STEPS = 65_535;
 
 function tabulate(length: number, at: (index: number) => number): Float32Array {
   return Float32Array.from({ length }, (_, index) => at(index));
 }
 
-/** BT.2020's luminance, for HLG's system gamma; other primaries are rare with HLG and similar. */
+/** BT.2020's: HLG with other primaries is rare. */
 const LUMINANCE = [0.2627, 0.678, 0.0593] as const;
 
-/** Linear light in LIGHT_STEPS to 8 bits of sRGB; the same for every picture. */
+/** Index: linear light in LIGHT_STEPS. */
 let encodedLight: Uint8Array | undefined;
 
-/** Converts interleaved RGBA in the source's colours to 8-bit sRGB. 0.1 us a pixel. */
+/** @param samples interleaved RGBA. 0.1 us a pixel */
 export function convertToSrgb(
   samples: Samples,
   { matrix, toLinear, toneMaps, isScene }: SourceColour,
@@ -257,7 +252,7 @@ export function convertToSrgb(
     Math.round(linearToSrgb(index / LIGHT_STEPS) * 255),
   );
   const encoded = encodedLight;
-  // Factors: the three colours of a pixel shrink alike, so that its hue stays.
+  // Scales a pixel's three colours alike, which keeps its hue.
   const factors = tabulate(toneMaps ? LIGHT_STEPS + 1 : 0, index => {
     const light = Math.max(index, 1) / LIGHT_STEPS;
     return toneMap(light) / light;
@@ -268,7 +263,6 @@ export function convertToSrgb(
   );
   const pixels = new Uint32Array(samples.length / 4);
   const [[m0, m1, m2], [m3, m4, m5], [m6, m7, m8]] = matrix;
-  // Below, every index lies inside its table: samples reach sampleMax, light is clamped.
   const encode = (light: number): number =>
     encoded[light <= 0 ? 0 : light >= 1 ? LIGHT_STEPS : (light * LIGHT_STEPS + 0.5) | 0]!;
   for (let i = 0, at = 0; i < pixels.length; i++, at += 4) {

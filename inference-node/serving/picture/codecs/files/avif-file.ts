@@ -1,8 +1,6 @@
 /**
- * Writes colours and alpha that were encoded apart, in strips where the picture is large. Reads
- * only files of our own encoder.
- * AV1 Image File Format 1.1 over HEIF (ISO/IEC 23008-12): one item for the colours, one for alpha
- * (`auxl`), or for each a `grid` of strips one below the other.
+ * Writes separately encoded colours and alpha as AVIF (AV1 Image File Format 1.1 over HEIF, ISO/IEC
+ * 23008-12): an item each, alpha as `auxl`, or for a large picture a `grid` of strips each.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { propertiesOf } from '@matting/proto/contract/image-header/heif.ts';
@@ -32,16 +30,13 @@ export interface CodedStrip {
 }
 
 interface AvifParts extends Size {
-  /**
-   * The strips go from top to bottom, all of the same height; the last may extend below the
-   * picture.
-   */
+  /** From top to bottom; the last may extend below the picture. */
   readonly strips: readonly CodedStrip[];
   readonly stripHeight: number;
 }
 
 const FIRST_STRIP_ID = 3;
-/** H.273: primaries and curve of sRGB, the matrix the encoder uses (BT.601), full range. */
+/** H.273: sRGB's primaries and curve, the encoder's matrix (BT.601), full range. */
 const NCLX_SRGB = Buffer.from([0, 1, 0, 13, 0, 6, 0x80]);
 
 export function writeAvif(parts: AvifParts): Buffer {
@@ -116,7 +111,7 @@ function arrangeGrid({ width, height, strips, stripHeight }: AvifParts): Arrange
   };
 }
 
-/** The coded pictures of a file of our own encoder: the colours, then alpha. */
+/** @param file from our own encoder. Returns the colours, then alpha */
 export async function readCodedItems(file: Buffer): Promise<CodedItem[]> {
   const items = await readFileItems(file);
   if (items === undefined) throw new Error('the file of the encoder has no items');

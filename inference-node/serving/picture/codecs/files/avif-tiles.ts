@@ -1,11 +1,9 @@
 /**
- * Reads the tiles of an AVIF file.
- *
- * libheif (1.23) silently leaves out the tiles of a grid that it cannot decode: green and opaque,
- * alpha transparent. sharp has no access to its strict decoding, so a tile of nothing but zeros is
- * decoded again by itself, where failure is an error; it is seldom in an intact picture. Where its
- * place is unknown (rotation, crop, grids of grids, premultiplied alpha) every tile is. Items that
- * are not of the picture (Exif, a thumbnail, a gain map) may be damaged or missing.
+ * libheif (1.23) silently omits undecodable tiles of an AVIF grid: green and opaque, in alpha
+ * transparent. sharp has no access to its strict decoding. So a tile of nothing but zeros, which is
+ * rare in an intact picture, is decoded again by itself, where damage is an error. Every tile is if
+ * its position is unknown (rotation, crop, grids of grids, premultiplied alpha). Items outside of
+ * the picture (Exif, a thumbnail, a gain map) may be damaged.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -22,12 +20,12 @@ import { writeCodedItem } from './avif-file.ts';
 const CODED = 'av01';
 const GRID = 'grid';
 const TRANSFORMS = ['irot', 'imir', 'clap'];
-/** The colours of neighbouring tiles reach so far into a tile when chroma is upsampled. */
+/** Upsampling chroma changes pixels this near to another tile. */
 const REACH_PX = 2;
 const COLOUR_BITS = 0x00ffffff;
 const ALPHA_BITS = 0xff000000;
 
-interface Place {
+interface TileArea {
   readonly left: number;
   readonly top: number;
   readonly right: number;
@@ -36,26 +34,26 @@ interface Place {
 }
 
 interface AvifTile {
-  /** The decoder may have left it out of `rgba`, the oriented picture. */
+  /** @param rgba the oriented picture */
   mayBeMissing(rgba: Uint32Array, size: Size): boolean;
   write(): Buffer;
 }
 
 /**
- * Returns no tiles if the picture is not a grid.
+ * Empty if the picture is not a grid.
  * @throws ContractError PROCESSING_FAILED
  */
 export async function readAvifTiles(file: Buffer): Promise<AvifTile[]> {
   const items = await readFileItems(file);
   if (items === undefined) return [];
   const { all, inGrid } = findPicture(items);
-  const places = findPlaces(file, items);
+  const areas = findAreas(file, items);
   const tiles: AvifTile[] = [];
   for (const id of all) {
     if (!items.extents.has(id)) throw damage();
     if (!inGrid.has(id) || items.types.get(id) === GRID) continue;
     tiles.push({
-      mayBeMissing: (rgba, size) => mayBeMissing(rgba, size, places?.get(id)),
+      mayBeMissing: (rgba, size) => mayBeMissing(rgba, size, areas?.get(id)),
       write: () => writeTile(file, items, id),
     });
   }
@@ -81,11 +79,11 @@ function findPicture(items: FileItems) {
   return { all, inGrid };
 }
 
-function findPlaces(file: Buffer, items: FileItems): Map<number, Place> | undefined {
+function findAreas(file: Buffer, items: FileItems): Map<number, TileArea> | undefined {
   const { primaryId, types, alphas, references } = items;
   const isPremultiplied = references.some(({ type }) => type === 'prem');
   if (primaryId === undefined || isPremultiplied) return undefined;
-  const places = new Map<number, Place>();
+  const areas = new Map<number, TileArea>();
   let size: Size | undefined;
   for (const id of [primaryId, ...(alphas.get(primaryId) ?? [])]) {
     if (propertiesOf(items, id).some(({ type }) => TRANSFORMS.includes(type))) return undefined;
@@ -95,7 +93,7 @@ function findPlaces(file: Buffer, items: FileItems): Map<number, Place> | undefi
     const [first] = parts;
     const tileSize = first === undefined ? undefined : itemSize(file, items, first);
     if (tileSize === undefined) return undefined;
-    // Alpha of another size is scaled to that of the colours.
+    // The decoder scales alpha of another size.
     if (size !== undefined && (grid.width !== size.width || grid.height !== size.height)) {
       return undefined;
     }
@@ -105,21 +103,21 @@ function findPlaces(file: Buffer, items: FileItems): Map<number, Place> | undefi
       const top = Math.floor(i / grid.columns) * tileSize.height;
       const right = Math.min(left + tileSize.width, grid.width);
       const bottom = Math.min(top + tileSize.height, grid.height);
-      places.set(part, { left, top, right, bottom, isAlpha: id !== primaryId });
+      areas.set(part, { left, top, right, bottom, isAlpha: id !== primaryId });
     }
   }
-  return places;
+  return areas;
 }
 
-function mayBeMissing(rgba: Uint32Array, size: Size, place: Place | undefined): boolean {
-  if (place === undefined) return true;
-  const { left, top, right, bottom, isAlpha } = place;
+function mayBeMissing(rgba: Uint32Array, size: Size, area: TileArea | undefined): boolean {
+  if (area === undefined) return true;
+  const { left, top, right, bottom, isAlpha } = area;
   const { width, height } = size;
   if (right > width || bottom > height) return true;
   if (left >= right || top >= bottom) return false;
   const bits = isAlpha ? ALPHA_BITS : COLOUR_BITS;
   const [fromX, fromY] = [left + REACH_PX, top + REACH_PX];
-  // Zeros are one colour, whatever that is in the file's colours; in alpha they are 0.
+  // Zeros are a single colour in the file's colours, and 0 in alpha.
   const zero = isAlpha ? 0 : (rgba[fromY * width + fromX] ?? 0) & bits;
   for (let y = fromY; y < bottom - REACH_PX; y++) {
     for (let x = fromX; x < right - REACH_PX; x++) {

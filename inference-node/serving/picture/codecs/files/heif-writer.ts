@@ -1,6 +1,4 @@
-/** Writes HEIF files (ISO/IEC 23008-12): items, their properties and what refers to what. */
-
-/** The ids of the picture's item and of its alpha plane's. */
+/** Item ids (ISO/IEC 23008-12) of the picture and of its alpha plane. */
 export const COLOURS_ID = 1;
 export const ALPHA_ID = 2;
 const ALPHA_TYPE = 'urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0';
@@ -52,10 +50,10 @@ export interface Arrangement {
   readonly references: readonly Reference[];
 }
 
-/** @param brands the major one, a version of four zeros, and the others. */
+/** @param brands the major one, a version of four zeros, and the others */
 export function writeHeif(brands: string, { items, references }: Arrangement): Buffer {
   const ftyp = box('ftyp', Buffer.from(brands, 'latin1'));
-  // Offsets have a fixed length: the length of a first version tells where the data will lie.
+  // Offsets have a fixed length, so a first pass finds the offset of the data.
   const metaBytes = writeMeta(items, references, 0).length;
   const meta = writeMeta(items, references, ftyp.length + metaBytes + 8);
   return Buffer.concat([ftyp, meta, box('mdat', ...items.map(({ data }) => data))]);
@@ -106,7 +104,7 @@ function writeProperties(items: readonly HeifItem[]): Buffer {
   const known = new Map<Buffer, number>();
   const indices = new Map<string, number>();
   const written: Buffer[] = [];
-  // Items share the buffers of long properties: their bytes are compared once.
+  // Items share long properties, which are compared once.
   const indexOf = (property: Buffer): number => {
     const index = known.get(property) ?? indexOfBytes(property.toString('latin1'), property);
     known.set(property, index);

@@ -1,23 +1,23 @@
 /**
- * Says whether a sequential JPEG holds every block (ITU-T T.81, annex F.2.2). It reads Huffman
- * codes and skips values. libjpeg fills missing blocks with grey and only warns, and libvips (8.18)
- * overlooks a warning in the last rows. Every index lies inside its table: bits are masked, table
- * numbers come from `order`, code lengths end at CODE_BITS_MAX.
+ * Checks that a sequential JPEG has every block (ITU-T T.81, annex F.2.2) by reading Huffman codes
+ * and skipping values. libjpeg fills missing blocks with grey and only warns, and libvips (8.18)
+ * misses a warning in the last rows. No index exceeds its table: bits are masked, table numbers
+ * come from `order`, code lengths end at CODE_BITS_MAX.
  */
 
 import { findMarker, RST_FIRST } from '@matting/proto/contract/image-header/jpeg-segments.ts';
 
-/** Codes up to this length are found by one lookup, with as many values as fit. */
+/** One lookup finds codes up to this length, with as many values as fit. */
 const FAST_BITS = 12;
 const FAST_CODES = 1 << FAST_BITS;
 const CODE_BITS_MAX = 16;
-/** Bits held before a code is read: a fast code and the longest value after it fit. */
+/** Enough for a fast code and the longest value after it. */
 const HELD_BITS_MIN = 25;
 const BLOCK_COEFFICIENTS = 64;
-/** The end of a block as a number of coefficients: more than any value advances to. */
+/** A number of coefficients above any that a value advances to. */
 const END_OF_BLOCK = 128;
 
-/** One table of a DHT segment: the number of codes of each length 1 to 16, and their symbols. */
+/** A table of a DHT segment: the number of codes of each length 1 to 16, and their symbols. */
 export interface HuffmanCodes {
   readonly counts: Uint8Array;
   readonly symbols: Uint8Array;
@@ -26,22 +26,22 @@ export interface HuffmanCodes {
 export interface SequentialScan {
   readonly start: number;
   readonly mcus: number;
-  /** The interval in MCUs; 0: the scan has no restart markers. */
+  /** In MCUs; 0: no restart markers. */
   readonly restartInterval: number;
   readonly blocks: readonly { readonly dc: HuffmanCodes; readonly ac: HuffmanCodes }[];
 }
 
-/** Bytes of a scan that belong to no block and to no marker. */
+/** Bytes that belong to no block and no marker. */
 export interface Stray {
   readonly start: number;
   readonly end: number;
-  /** The bits between the last block and `start`, which a writer fills up with ones or zeros. */
+  /** Unused bits before `start` are all ones or all zeros, as writers pad them. */
   readonly isFilled: boolean;
 }
 
 /**
- * Reads every block. Undefined: one is missing or damaged. What follows the last block is not read.
- * @returns the bytes in front of restart markers that a decoder skips
+ * Returns the bytes before restart markers that a decoder skips. Undefined: a block is missing or
+ * damaged.
  */
 export function findStrayBytes(file: Uint8Array, scan: SequentialScan): Stray[] | undefined {
   const tables = createTables(scan.blocks);
@@ -56,7 +56,6 @@ export function findStrayBytes(file: Uint8Array, scan: SequentialScan): Stray[] 
     if (first + span >= mcus) break;
     const marker = findMarker(file, read.end).at;
     if (file[marker] !== RST_FIRST + (restarts & 7)) return undefined;
-    // Fill bytes may stand before a marker.
     let end = marker - 1;
     while (end > read.end && file[end - 1] === 0xff) end--;
     if (end > read.end) strays.push({ start: read.end, end, isFilled: read.isFilled });
@@ -67,7 +66,7 @@ export function findStrayBytes(file: Uint8Array, scan: SequentialScan): Stray[] 
 
 const BROKEN = -1;
 
-/** The low byte: bits of a code and its value; above: coefficients that it advances. */
+/** Low byte: bits of a code and its value. Above it: coefficients that it advances. */
 type Step = number;
 
 function stepOf(codeBits: number, symbol: number, isAc: boolean): Step {
@@ -79,8 +78,8 @@ function stepOf(codeBits: number, symbol: number, isAc: boolean): Step {
 }
 
 /**
- * Several steps in FAST_BITS bits: bits 0 to 3 the bits taken, from bit 4 on the coefficients, in
- * STEPS_END whether the block ends. 0: none.
+ * Several steps within FAST_BITS bits. Bits 0 to 3: bits used; from bit 4 on: coefficients;
+ * STEPS_END: the block ends. 0: no steps.
  */
 type Steps = number;
 
@@ -89,19 +88,19 @@ const STEPS_COEFFICIENTS_AT = 4;
 const STEPS_END = 1 << 11;
 
 interface CodeTables {
-  /** Steps of all tables, one after the other, by the next FAST_BITS bits; 0: a longer code. */
+  /** Index: the next FAST_BITS bits, one table after the other. 0: a longer code. */
   readonly fast: Uint16Array;
-  /** The same table for AC codes; 0: a code and its value are longer. */
+  /** The same for AC codes; 0: a code and its value are longer. */
   readonly several: Uint16Array;
   readonly long: readonly LongCodes[];
-  /** Table numbers of the blocks of an MCU: DC and AC of the first, then of the next. */
+  /** Table numbers of an MCU's blocks: DC and AC of the first, then of the next. */
   readonly order: Uint8Array;
 }
 
 interface LongCodes {
-  /** The index is the code length; the value is one above the greatest code of that length. */
+  /** Index: the code length. One above the greatest code of that length. */
   readonly limits: Int32Array;
-  /** The index is the code length; the value added to a code gives the index of its step. */
+  /** Index: the code length. Added to a code it gives the index of its step. */
   readonly offsets: Int32Array;
   readonly steps: Uint16Array;
 }
@@ -184,31 +183,28 @@ function findLong({ limits, offsets, steps }: LongCodes, held: number): Step {
   return 0;
 }
 
-/** The offset behind a data byte of 255 and the 0 that follows it. BROKEN: it is a marker. */
+/** Offset after a data byte of 255 and its stuffed 0; BROKEN at a marker. */
 function passStuffing(file: Uint8Array, at: number): number {
   let code = at + 1;
   while (file[code] === 0xff) code++;
   return file[code] === 0 ? code + 1 : BROKEN;
 }
 
-/** The offset of the data byte before `end`, which may be 255 with the 0 that follows it. */
+/** That byte may be 255 with its stuffed 0. */
 function beforeByte(file: Uint8Array, end: number): number {
   let at = end - 1;
   if (file[at] === 0) while (file[at - 1] === 0xff) at--;
   return at;
 }
 
-/** Bits of the scan that were read and are not yet used. */
 class HeldBits {
   readonly #file: Uint8Array;
-  /** The offset of the next byte. */
   at: number;
-  /** The first bit is the highest one. */
   held = 0;
   #count = 0;
-  /** So many of the last held bits are not in the file. */
+  /** Trailing held bits beyond the file's end. */
   #missing = 0;
-  /** Bits of a value that were not yet held when its code was read. */
+  /** Bits of a value that were not held when its code was read. */
   #owed = 0;
   #end: number;
 
@@ -218,12 +214,11 @@ class HeldBits {
     this.#end = file.length;
   }
 
-  /** Bits that the file has and that nothing used. Below 0: more were used than the file has. */
+  /** Below 0: more bits were used than the file has. */
   get left(): number {
     return this.#count - this.#owed - this.#missing;
   }
 
-  /** Holds enough for a fast code and the longest value after it. */
   fill(): void {
     this.#readBytes();
     if (this.#owed === 0) return;
@@ -233,14 +228,13 @@ class HeldBits {
     this.#readBytes();
   }
 
-  /** Uses bits. Those that are not held yet are owed until the next `fill`. */
+  /** Bits that are not held yet are owed until the next `fill`. */
   use(bits: number): void {
     this.#owed = bits > this.#count ? bits - this.#count : 0;
     this.held <<= bits - this.#owed;
     this.#count -= bits - this.#owed;
   }
 
-  /** The offset behind the last byte that is used in part. */
   end(): { readonly end: number; readonly isFilled: boolean } {
     this.fill();
     let end = this.at;
@@ -267,7 +261,6 @@ class HeldBits {
   }
 }
 
-/** Reads MCUs. Undefined: one is missing or damaged. */
 function readSpan(
   file: Uint8Array,
   start: number,
@@ -284,7 +277,7 @@ function readSpan(
   return bits.end();
 }
 
-/** Reads the codes of a block, whose tables are at `block` of the order, and skips their values. */
+/** @param block index of its tables in `order` */
 function readBlock(bits: HeldBits, { fast, several, long, order }: CodeTables, block: number) {
   let table = order[block]!;
   let coefficient = 0;
@@ -303,13 +296,13 @@ function readBlock(bits: HeldBits, { fast, several, long, order }: CodeTables, b
     coefficient += step >> 8;
     table = order[block + 1]!;
   }
-  // A value behind the block's end: no encoder writes one, and decoders ignore it.
+  // No encoder writes a value after the block's end, and decoders ignore it.
   return coefficient === BLOCK_COEFFICIENTS || coefficient >= END_OF_BLOCK;
 }
 
 /**
- * The coefficient that several steps lead to. 0: there are none, or they go beyond the block's end,
- * where the bits belong to the next block, which has its own codes.
+ * Returns 0 if there are no steps, or they pass the block's end, where the next block has other
+ * codes.
  */
 function reachedBy(coefficient: number, steps: Steps): number {
   if (steps === 0) return 0;

@@ -1,7 +1,7 @@
 /**
- * Says whether a JPEG is whole, and mends its headers (ITU-T T.81, annex B), so that a decoder
- * which fails at every warning reads whole files and no others. libjpeg also warns of headers that
- * leave every pixel whole: those are mended in a copy, and what it then warns of is damage.
+ * Checks that a JPEG is whole, and mends its headers (ITU-T T.81, annex B) in a copy. A decoder
+ * that fails at every warning then reads whole files and no others: libjpeg also warns of headers
+ * that damage no pixel.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
@@ -21,10 +21,9 @@ import {
   type Stray,
 } from './jpeg-entropy.ts';
 
-/** Segments read, scans among them; 50 MB of full APP segments are 800. */
+/** Including scans; 50 MB of full APP segments are 800. */
 const SEGMENTS_MAX = 4096;
 const COEFFICIENTS = 64;
-/** The bit of a table's number that says it is for AC coefficients. */
 const AC_CLASS = 16;
 
 const SOF_BASELINE = 0xc0;
@@ -35,11 +34,11 @@ const DRI = 0xdd;
 const APP0 = 0xe0;
 const APP14 = 0xee;
 const END_MARKER = Buffer.from([0xff, EOI]);
-/** Ss, Se, Ah and Al of every scan of a sequential picture. */
+/** Ss, Se, Ah and Al of a sequential scan. */
 const WHOLE_SPECTRUM = Buffer.from([0, COEFFICIENTS - 1, 0]);
 const JFIF_MAJOR_AT = 5;
 const ADOBE_TRANSFORM_AT = 11;
-/** Adobe's YCbCr and YCCK, by the number of components: libjpeg reads other values as these. */
+/** Keys are numbers of components; libjpeg reads other values as these. */
 const ADOBE_TRANSFORMS: Readonly<Record<number, number>> = { 3: 1, 4: 2 };
 
 interface Component {
@@ -64,7 +63,7 @@ interface Scan {
   }[];
   readonly spectral: { readonly from: number; readonly to: number; readonly low: number };
   readonly restartInterval: number;
-  /** The tables in force when the scan begins, by class (bit 4) and number (below it). */
+  /** Keys have the class in bit 4 and the number below it. */
   readonly codes: ReadonlyMap<number, HuffmanCodes>;
 }
 
@@ -75,7 +74,7 @@ interface Patch {
 }
 
 const STRAY_WARNING = /Corrupt JPEG data: (\d+) extraneous bytes before marker 0x(d[0-79])/;
-/** Before one marker: a sector of a camera's memory card. */
+/** A sector of a camera's memory card. */
 const STRAY_BYTES_MAX = 512;
 const ALIKE_MIN = 3;
 const NOTHING = Buffer.alloc(0);
@@ -112,12 +111,11 @@ class JpegLayout {
     return marker === SOF_BASELINE || marker === SOF_EXTENDED;
   }
 
-  /** Reads the next segment from `from` on. Returns where to go on; undefined: there is no more. */
   #readSegment(from: number): number | undefined {
     const file = this.#file;
     const found = findMarker(file, from, false, marker => this.#isSegment(marker));
     const at = found.at < 0 ? file.length : found.at - 1;
-    // After a scan these bytes may belong to the scan.
+    // After a scan these bytes may belong to it.
     if (at > from && this.scans.length === 0) this.#mendStray(from, at);
     const marker = file[at + 1];
     if (marker === undefined) return undefined;
@@ -134,12 +132,11 @@ class JpegLayout {
     return this.isOneScan ? undefined : end;
   }
 
-  /** Restart markers belong to their scan. */
   #isSegment(marker: number): boolean {
     return this.scans.length === 0 || marker < RST_FIRST || marker >= SOI;
   }
 
-  /** Removes stray bytes before a marker; fill bytes are allowed there. */
+  /** Fill bytes before a marker stay. */
   #mendStray(start: number, at: number): void {
     let end = at;
     while (end > start && this.#file[end - 1] === 0xff) end--;
@@ -201,7 +198,6 @@ class JpegLayout {
   }
 }
 
-/** The tables `before`, with those of a DHT segment added or replaced. */
 function readCodes(
   body: Buffer,
   before: ReadonlyMap<number, HuffmanCodes>,
@@ -232,12 +228,9 @@ function readFrame(marker: number, body: Buffer): Frame | undefined {
 
 export interface MendedJpeg {
   readonly file: Buffer;
-  /** Meanwhile a decoder can work on the file. @throws ContractError PROCESSING_FAILED */
+  /** A decoder can work on the file meanwhile. @throws ContractError PROCESSING_FAILED */
   readonly requireWhole: () => void;
-  /**
-   * The file without bytes that belong to nothing, of which libjpeg warns. Undefined: the warning
-   * is of something else.
-   */
+  /** Undefined: the warning is not about stray bytes. */
   readonly withoutStray: (warning: string) => Buffer | undefined;
 }
 
@@ -246,7 +239,7 @@ export function mendJpeg(file: Buffer): MendedJpeg {
   const patches = [...layout.patches];
   const scan = readOnlyScan(layout);
   const hasEnd = scan === undefined ? layout.hasEnd : file.includes(END_MARKER, scan.start);
-  // Without an end marker a decoder reports only that. No encoder writes half of one.
+  // A decoder reports a missing end marker and nothing else. No encoder writes half of one.
   const isMended = scan !== undefined || (!layout.isOneScan && isComplete(layout));
   if (!hasEnd && file.at(-1) !== 0xff && isMended) {
     patches.push({ start: file.length, end: file.length, bytes: END_MARKER });
@@ -267,9 +260,9 @@ export function mendJpeg(file: Buffer): MendedJpeg {
 }
 
 /**
- * Bytes before restart markers that some cameras write. Undefined: a block is missing or damaged,
- * or these bytes can be the rest of a damaged part: a changed bit leaves some over too. It leaves
- * no zeros, and not the same number before three markers (docs/adr/0057).
+ * Some cameras write bytes before restart markers. A changed bit leaves bytes over too, but neither
+ * zeros nor the same number before three markers (docs/adr/0057). Undefined: a block is missing or
+ * damaged, or the bytes may come from damage.
  */
 function findHarmlessBytes(file: Buffer, scan: SequentialScan): readonly Stray[] | undefined {
   const stray = findStrayBytes(file, scan);
@@ -284,7 +277,7 @@ function findHarmlessBytes(file: Buffer, scan: SequentialScan): readonly Stray[]
   return areHarmless ? stray : undefined;
 }
 
-/** libvips (8.18) overlooks a warning in the last rows, unless 4:2:0 is upsampled. */
+/** libvips (8.18) misses a warning in the last rows, unless it upsamples 4:2:0. */
 function seesLastRows({ frame }: JpegLayout): boolean {
   if (frame?.components.length !== 3) return false;
   const [luma, ...chroma] = frame.components;
@@ -294,7 +287,7 @@ function seesLastRows({ frame }: JpegLayout): boolean {
   return luma.across === 2 && luma.down === 2 && isHalved && isLarge;
 }
 
-/** The scan of a picture in one sequential scan, unless only a decoder can read its codes. */
+/** Undefined: only a decoder can check the picture. */
 function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
   const { frame, isOneScan, isSequential, scans } = layout;
   const [scan] = scans;
@@ -306,7 +299,7 @@ function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
     return component === undefined ? [] : [{ ...component, ...its }];
   });
   if (all.length < components.length) return undefined;
-  // A single component is stored block by block, whatever its factors are.
+  // A single component ignores its factors.
   const isAlone = all.length === 1;
   const acrossMax = isAlone ? 1 : Math.max(...all.map(({ across }) => across));
   const downMax = isAlone ? 1 : Math.max(...all.map(({ down }) => down));
@@ -319,7 +312,7 @@ function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
   return { start: dataStart, mcus, restartInterval, blocks: known };
 }
 
-/** Then only the last scan can be cut short, which a decoder reports. */
+/** If so, only the last scan can be truncated, which a decoder reports. */
 function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
   if (frame === undefined) return false;
   if (isSequential) {
@@ -327,7 +320,7 @@ function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
     return frame.components.every((_, index) => seen.has(index));
   }
   if (frame.marker !== SOF_PROGRESSIVE) return false;
-  // Bits still to come, by component and coefficient; all of them where none was seen.
+  // Missing bits by component and coefficient; 255: none was seen.
   const low = frame.components.map(() => new Uint8Array(COEFFICIENTS).fill(255));
   for (const { components, spectral } of scans) {
     for (const { index } of components) {
@@ -337,7 +330,6 @@ function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
   return low.every(bits => bits.every(bit => bit === 0));
 }
 
-/** Removes zeros before the end marker. Undefined: something else is wrong. */
 function withoutPadding(file: Buffer, bytes: number): Buffer | undefined {
   const end = file.lastIndexOf(END_MARKER);
   const padding = file.subarray(Math.max(0, end - bytes), end);
@@ -355,10 +347,7 @@ function applyPatches(file: Buffer, patches: readonly Patch[]): Buffer {
   return Buffer.concat([...parts, file.subarray(at)]);
 }
 
-/**
- * The codes of ITU-T T.81, annex K.3, as DHT segments: frames of motion JPEG without codes mean
- * these.
- */
+/** ITU-T T.81, annex K.3, as DHT segments. Motion JPEG frames omit these codes. */
 const STANDARD_CODES = Buffer.from(
   '0000010501010101010100000000000000000102030405060708090a0b100002010303020403050504040000' +
     '017d01020300041105122131410613516107227114328191a1082342b1c11552d1f02433627282090a161718' +

@@ -1,23 +1,18 @@
-/**
- * Marks a WebP as sRGB, by an ICC profile (RFC 9649, 2.7.1.4): PNG has a chunk for it, others
- * numbers. Mends a WebP that lacks its last byte.
- */
-
 const RIFF_HEAD_BYTES = 12;
 const CHUNK_HEAD_BYTES = 8;
 const VP8X_BYTES = 10;
 const FLAG_PROFILE = 0x20;
 const FLAG_ALPHA = 0x10;
 /**
- * 255 everywhere, of any size: compressed losslessly (1), then in VP8L (RFC 9649, 3) no transform,
- * no cache, one group of codes with one symbol each, which take no bits.
+ * Alpha of 255 at any size: lossless (1), then VP8L (RFC 9649, 3) without transforms or cache, with
+ * one group of codes of one symbol each, which take no bits.
  */
 const OPAQUE_ALPHA = Buffer.from([1, 0xe8, 0x7f, 0x44, 0x04]);
 
-/** Chunks looked at; real files have fewer than ten, but for animations. */
+/** Only animations have ten or more chunks. */
 const CHUNKS_MAX = 1024;
 
-/** The file with the pad byte of its last chunk, if nothing else of it is missing. */
+/** Returns the file with its last chunk's pad byte, if only that is missing. */
 export function withPadByte(file: Buffer): Buffer | undefined {
   let at = RIFF_HEAD_BYTES;
   for (let chunk = 0; chunk < CHUNKS_MAX && at + CHUNK_HEAD_BYTES <= file.length; chunk++) {
@@ -38,7 +33,7 @@ function webpChunk(type: string, body: Buffer): Buffer {
   return Buffer.concat([head, body, Buffer.alloc(body.length % 2)]);
 }
 
-/** Takes what libwebp wrote without a profile. libwebp leaves opaque alpha out, which is added. */
+/** Adds an sRGB profile, and opaque alpha, which libwebp omits. */
 export function tagWebp(webp: Buffer, width: number, height: number): Buffer {
   const isExtended = webp.toString('latin1', RIFF_HEAD_BYTES, RIFF_HEAD_BYTES + 4) === 'VP8X';
   const first = RIFF_HEAD_BYTES + CHUNK_HEAD_BYTES;

@@ -1,7 +1,4 @@
-/**
- * HEIC: its facts are read here, its pixels are decoded in a child, which is given the coded tiles
- * alone. What the container says of crop, turn and colours is applied here, once.
- */
+/** A child decodes the coded tiles alone; crop, rotation and colours are applied here. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type HeifFacts, readHeif } from '@matting/proto/contract/image-header/heif-file.ts';
 import type { HeifDecoder } from '../../children/heif-decoder.ts';
@@ -36,7 +33,6 @@ async function readPixels(file: Buffer, facts: HeifFacts, decoder: HeifDecoder) 
   return { rgba: show(pixels, facts), translucent: facts.hasAlpha };
 }
 
-/** A profile outranks the code points, but cannot say how a high dynamic range is displayed. */
 async function toSrgbPixels(samples: Samples, width: number, { cicp, profile }: HeifFacts) {
   const colour = cicp && colourOfCicp(cicp);
   const isByNumbers = profile === undefined || colour?.toneMaps;
@@ -44,28 +40,27 @@ async function toSrgbPixels(samples: Samples, width: number, { cicp, profile }: 
   return await convertByProfile(samples, width, profile);
 }
 
-/** The walk leads from pixel to pixel in a picture that is shown otherwise than it is stored. */
+/** Steps through the stored picture in the order of the shown one. */
 interface Walk {
   readonly first: number;
   readonly right: number;
   readonly down: number;
 }
 
-/** The stored picture cropped, then mirrored and turned. Where it differs the given one goes. */
+/** Crops, then mirrors and turns. Frees the given pixels if the result differs. */
 function show(pixels: Uint32Array, { storedWidth, crop, orientation, width, height }: HeifFacts) {
   const isWhole = crop.width * crop.height === pixels.length;
   if (isWhole && orientation === 1) return pixels;
   const { first, right, down } = walkOf(storedWidth, crop, orientation);
   const shown = new Uint32Array(width * height);
   for (let y = 0, out = 0; y < height; y++) {
-    // Every index lies inside the crop.
     for (let x = 0, at = first + y * down; x < width; x++, at += right) shown[out++] = pixels[at]!;
   }
   freePixels(pixels);
   return shown;
 }
 
-/** Orientations from 5 on exchange the sides; the others differ by the corner that comes first. */
+/** Orientations from 5 on swap the sides; the others differ by the corner that comes first. */
 function walkOf(
   stride: number,
   { left, top, width, height }: HeifFacts['crop'],

@@ -1,4 +1,3 @@
-/** The pixels of a HEIC's picture by one of the two decoders. */
 import type { FileHandle } from 'node:fs/promises';
 import {
   type HeifDecoder,
@@ -22,8 +21,7 @@ import type { Samples } from '../colour/samples.ts';
 import { damage, type HeicPicture, type HeicPlane, writePicture, writeTiles } from './heic-file.ts';
 
 /**
- * Decodes to RGBA as it is coded: not cropped, not turned, in the file's own colours; opaque
- * without alpha.
+ * RGBA as coded: not cropped, not turned, in the file's own colours; opaque without alpha.
  * @throws ContractError PROCESSING_FAILED
  */
 export async function decodeHeic(
@@ -36,9 +34,7 @@ export async function decodeHeic(
   return await decode(picture, decoder, limits ?? limitsFor(width * height));
 }
 
-/**
- * Decodes tile by tile: from a grid that libheif puts together it leaves out what it cannot decode.
- */
+/** Single tiles only: libheif omits undecodable ones when it assembles a grid. */
 async function decodeByModule(
   picture: HeicPicture,
   { file: module, within }: HeifDecoder,
@@ -55,9 +51,8 @@ async function decodeByModule(
     if (failure !== undefined) throw await faultOf(failure, output);
     const samples = await readSamples(output, 4 * colours.width * colours.height, isDeep, 0);
     if (alpha === undefined) return samples;
-    const behind = samples.byteLength;
-    const plane = await readSamples(output, alpha.width * alpha.height, isDeep, behind);
-    // The plane has a sample for each pixel: `readHeic` requires it.
+    const alphaAt = samples.byteLength;
+    const plane = await readSamples(output, alpha.width * alpha.height, isDeep, alphaAt);
     for (let i = 0; i < plane.length; i++) samples[4 * i + 3] = plane[i]!;
     return samples;
   });
@@ -78,7 +73,7 @@ async function readSamples(output: FileHandle, length: number, isDeep: boolean, 
   return isDeep ? new Uint16Array(bytes.buffer) : bytes;
 }
 
-/** Decodes through PNG, which alone of the program's formats has alpha and more than 8 bits. */
+/** PNG is the program's only format with alpha and more than 8 bits. */
 async function decodeByProgram(picture: HeicPicture, decoder: HeifDecoder, limits: ChildLimits) {
   const { within } = decoder;
   return await withFiles(writePicture(picture), async (input, output) => {

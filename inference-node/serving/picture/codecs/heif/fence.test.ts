@@ -27,7 +27,7 @@ import type { HeicPicture } from './heic-file.ts';
 const test = ava.serial;
 const untested = isNotTested(!existsSync(SETPRIV) && 'the fence of HEIC: there is no setpriv');
 
-/** A folder in which libheif-js is this code, and a program beside it. */
+/** A folder with this code as libheif-js, and a program. */
 async function standIns(t: ExecutionContext, { module = '', program = '' }) {
   const folder = await temporaryFolder(t);
   const place = path.join(folder, 'node_modules', 'libheif-js');
@@ -67,7 +67,7 @@ function useTemporary(t: ExecutionContext, folder: string): void {
   });
 }
 
-/** Returns the message of what ended a child that runs this code. */
+/** The message of the end of a child that runs this code. */
 async function endOf(t: ExecutionContext, kind: HeifDecoder['kind'], code: string) {
   const places = await standIns(t, { [kind === 'js' ? 'module' : 'program']: code });
   const file = kind === 'js' ? places.module : places.executable;
@@ -111,7 +111,7 @@ const ownIn = (folder: string) =>
 test.skipIf(untested)('folders that others made keep no picture from being decoded', async t => {
   const folder = await temporaryFolder(t);
   useTemporary(t, folder);
-  // Any user of the machine can make it, open to all, before the node starts.
+  // Any user can create it before the node starts.
   const taken = path.join(folder, `matting-codecs-${process.getuid?.()}`);
   mkdirSync(taken, { mode: 0o777 });
   chmodSync(taken, 0o777);
@@ -136,7 +136,7 @@ test.skipIf(untested)(
   },
 );
 
-/** No file can be made below it, whoever asks. */
+/** Nobody can create files there. */
 const NO_FOLDER = '/proc/1';
 
 test.skipIf(untested)(
@@ -154,12 +154,11 @@ test.skipIf(untested)(
     const named = chooseHeif({ heif: 'js' }, { info: t.log, warn: t.log }, places);
     await t.throwsAsync(named, { instanceOf: ConfigError, message: /MATTING_HEIF/ });
     t.regex(String(temporaryFailure()), /ENOENT|EACCES|EPERM/);
-    // The folder is gone while the node serves: another node can take the picture.
+    // Another node can take the picture.
     await t.throwsAsync(decodeHeic(picture, system, LIMITS), { code: 'NODE_INCAPABLE' });
   },
 );
 
-/** A module tries things that are none of its business. */
 const TRESPASSES = {
   reads: "require('node:fs').readFileSync('/etc/passwd')",
   lists: "require('node:fs').readdirSync('/')",
@@ -195,7 +194,7 @@ test.skipIf(untested)('neither has a capability, nor a way to one', async t => {
   t.true(end.includes([...none, 'NoNewPrivs:\t1'].join('\n')), end);
 });
 
-/** The test finds out by trying whether this machine lets a process give up its network. */
+/** Whether this machine lets a process give up its network. */
 const WAYS = [['--net'], ['--net', '--map-root-user']].map(way => [
   '/usr/bin/unshare',
   ...way,

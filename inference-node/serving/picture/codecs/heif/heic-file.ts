@@ -1,6 +1,6 @@
 /**
- * The picture of a HEIC (ISO/IEC 23008-12) as planes of tiles, and HEIC files with nothing in them
- * but those tiles: decoders see no other item, property or reference of a caller's file.
+ * Reads the picture of a HEIC (ISO/IEC 23008-12) as planes of tiles, and writes HEIC files of only
+ * those: decoders see nothing else of a caller's file.
  */
 import { createHash } from 'node:crypto';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -31,22 +31,17 @@ import {
   writeHeif,
 } from '../files/heif-writer.ts';
 
-/** Colours or alpha: one coded picture, or a grid of them. */
 export interface HeicPlane extends Size {
   readonly columns: number;
   readonly tileSize: Size;
-  /** The tiles go by rows; those at the right and at the bottom may reach beyond the plane. */
+  /** Rows follow each other; the last ones may extend beyond the plane. */
   readonly tiles: readonly HeicTile[];
-  /** The bits of a sample. */
   readonly bits: number;
 }
 
 interface HeicTile {
   readonly data: Buffer;
-  /**
-   * hvcC, and nclx where the file names the numbers of its colours. Tiles that are coded alike
-   * share one array.
-   */
+  /** hvcC, and nclx if the file has one. Tiles with the same coding share the array. */
   readonly properties: readonly Buffer[];
 }
 
@@ -57,14 +52,14 @@ export interface HeicPicture {
 
 /** More than 100 megapixels in tiles of 128 pixels a side. */
 const TILES_MAX = 8192;
-/** Ways in which the tiles of a picture are coded: real files have one for colours, one for alpha. */
+/** Real files code all colours alike, and all alpha. */
 const CODINGS_MAX = 32;
-/** The most bytes of an hvcC or a colr: an encoder's own notes in it take 2 KB. */
+/** An encoder's own notes take 2 KB. */
 const PROPERTY_BYTES_MAX = 16 * 1024;
 const CODED = ['hvc1', 'hev1'];
-/** Coded pictures have no three zero bytes in a row (H.265, 7.4.2): these were never written. */
+/** Coded pictures never have three zero bytes in a row (H.265, 7.4.2). */
 const UNWRITTEN = Buffer.alloc(64);
-/** HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1) has the depth of luma here. */
+/** In HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1). */
 const LUMA_DEPTH_AT = 17;
 
 export function damage(what: string): ContractError {
@@ -90,7 +85,7 @@ class PictureReader {
     this.#file = file;
     this.#items = items;
     this.#codings = new Codings(file);
-    // Items of the same bytes many times over would fill the memory.
+    // Items that repeat the same bytes would fill the memory.
     this.#bytesLeft = file.length;
   }
 
@@ -102,7 +97,7 @@ class PictureReader {
     const [alphaId] = path.flatMap(id => this.#items.alphas.get(id) ?? []);
     const alpha = alphaId === undefined ? undefined : this.#readPlane(alphaId);
     const isOther = (of: Size) => of.width !== colours.width || of.height !== colours.height;
-    // Decoders differ in what they make of it: old ones leave most of the picture transparent.
+    // Decoders disagree about it: old ones leave most of the picture transparent.
     if (alpha !== undefined && isOther(alpha)) throw damage('its alpha is of another size');
     return { colours, alpha };
   }
@@ -143,7 +138,7 @@ class PictureReader {
     );
   }
 
-  /** @param numbers of its grid, which come before its own */
+  /** @param numbers code points of its grid, which come before its own */
   #readTile(id: number, numbers = this.#numbersOf(id)): HeicTile {
     const extents = this.#items.extents.get(id);
     const isCoded = CODED.includes(this.#items.types.get(id) ?? '');
@@ -162,29 +157,26 @@ class PictureReader {
   }
 }
 
-/** The ways in which the tiles of a file are coded: each property is copied and compared once. */
 class Codings {
   readonly #file: Buffer;
-  /** The key is the offsets of the properties in the file. */
-  readonly #byPlaces = new Map<string, readonly Buffer[]>();
-  /**
-   * The key is the properties' content: an encoder may write the same properties for every tile.
-   */
+  /** Keys: the properties' offsets in the file. */
+  readonly #byOffsets = new Map<string, readonly Buffer[]>();
+  /** Keys: the properties' content, which an encoder may repeat for every tile. */
   readonly #byContent = new Map<string, readonly Buffer[]>();
 
   constructor(file: Buffer) {
     this.#file = file;
   }
 
-  /** @throws ContractError PROCESSING_FAILED where they are too many or too long */
+  /** @throws ContractError PROCESSING_FAILED if they are too many or too long */
   of(properties: readonly Box[]): readonly Buffer[] {
-    const places = properties.map(({ start }) => start).join();
-    const known = this.#byPlaces.get(places);
+    const offsets = properties.map(({ start }) => start).join();
+    const known = this.#byOffsets.get(offsets);
     if (known !== undefined) return known;
     const copies = properties.map(property => this.#copyOf(property));
     const content = copies.map(copy => createHash('sha256').update(copy).digest('hex')).join();
     const coding = this.#byContent.get(content) ?? copies;
-    this.#byPlaces.set(places, coding);
+    this.#byOffsets.set(offsets, coding);
     this.#byContent.set(content, coding);
     if (this.#byContent.size > CODINGS_MAX) throw damage('its parts are coded in too many ways');
     return coding;
@@ -210,10 +202,7 @@ function bitsOf({ properties: [hvcC] }: HeicTile): number {
 const BRANDS = 'heic\0\0\0\0mif1heic';
 const FIRST_TILE_ID = 3;
 
-/**
- * Writes each tile as an item by itself, numbered from 1, those of the colours first: for a decoder
- * that decodes them one after the other.
- */
+/** Each tile is an item of its own, numbered from 1, colours first. */
 export function writeTiles({ colours, alpha }: HeicPicture): Buffer {
   const items: HeifItem[] = [];
   for (const { tiles, tileSize } of alpha === undefined ? [colours] : [colours, alpha]) {
@@ -222,7 +211,6 @@ export function writeTiles({ colours, alpha }: HeicPicture): Buffer {
   return writeHeif(BRANDS, { items, references: [] });
 }
 
-/** Writes one picture, for a decoder that decodes whole files. */
 export function writePicture({ colours, alpha }: HeicPicture): Buffer {
   const ofColours = arrangePlane(COLOURS_ID, colours, FIRST_TILE_ID, []);
   if (alpha === undefined) return writeHeif(BRANDS, ofColours);

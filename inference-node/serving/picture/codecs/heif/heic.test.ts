@@ -43,7 +43,7 @@ import { readHeic, writeTiles } from './heic-file.ts';
 
 const test = ava.serial;
 
-// A folder of its own: in the machine's, others have files for a moment.
+// Others briefly have files in the machine's own folder.
 const temporary = mkdtempSync(path.join(tmpdir(), 'matting-test-heic-'));
 process.env.TMPDIR = temporary;
 test.after.always(() => rmSync(temporary, { recursive: true }));
@@ -52,7 +52,7 @@ const untested = isNotTested(!hasHeifEnc && 'HEIC: heif-enc (libheif-examples) i
 
 const SIZE = { width: 96, height: 64 };
 const slope = paintSlope(SIZE.width, SIZE.height);
-/** Lossy colours may be off by so many steps at the requested quality. */
+/** Most error of lossy colours at the requested quality. */
 const STEPS = 5;
 
 async function decode(file: Buffer, heif: HeifDecoder) {
@@ -64,7 +64,7 @@ async function decode(file: Buffer, heif: HeifDecoder) {
   return { width, height, translucent, data: viewAsBytes(rgba) };
 }
 
-/** Finds how far the worst sample is off, over all of the expected channels. */
+/** Worst error of all expected channels. */
 function worstOf(actual: { data: Buffer }, { data, channels }: Pixels): number {
   let worst = 0;
   for (let i = 0; i < data.length; i++) {
@@ -80,12 +80,12 @@ async function toPixels(image: Sharp): Promise<Pixels> {
   return { data, width, height, channels: channels as Pixels['channels'] };
 }
 
-/** heif-enc fills up smaller ones. */
+/** heif-enc pads smaller ones. */
 const TILE_PX = 64;
-/** 8 by 6 tiles, the last ones reaching beyond it. */
+/** 8 by 6 tiles, the last ones beyond it. */
 const GRID = { width: 8 * TILE_PX - 5, height: 6 * TILE_PX - 3 };
 const gridSlope = paintSlope(GRID.width, GRID.height);
-/** The colours are equal, so that luma is what they are. */
+/** Grey, so that luma equals the colours. */
 const greySlope = paint(GRID.width, GRID.height, 3, (x, y) =>
   Array(3).fill(Math.round((100 * x) / GRID.width + (140 * y) / GRID.height)),
 );
@@ -102,7 +102,7 @@ const withAlpha = paint(SIZE.width, SIZE.height, 4, (x, y) => {
 const translucent = paint(SIZE.width, SIZE.height, 4, (x, y) => [80 + x, 100 + y, 120, 255 - x]);
 const alphaPlane = paint(SIZE.width, SIZE.height, 1, (x, y) => [(x * 2 + y) & 255]);
 
-/** The colours lie within sRGB, where a step of P3 is little more than one. */
+/** Within sRGB, where a step of P3 is little more than one. */
 const muted = paint(SIZE.width, SIZE.height, 3, (x, y) => [80 + x, 100 + y, 120]);
 const mutedInP3 = paint(SIZE.width, SIZE.height, 3, (x, y) =>
   toSrgb8([(80 + x) / 255, (100 + y) / 255, 120 / 255], P3_GAMUT, SRGB_CURVE),
@@ -129,7 +129,7 @@ const one = (more: Partial<HeicKind> = {}): HeicKind => ({
 });
 const grid = (more: Partial<HeicKind> = {}): HeicKind => ({ ...GRID, tiles, columns: 8, ...more });
 
-/** A track with three pictures, as far as it is looked at. */
+/** A track with three pictures, as far as it is read. */
 const SEQUENCE = ['stbl', 'minf', 'mdia', 'trak', 'moov'].reduce(
   (inner, type) => box(type, inner),
   box('stsz', u32(0, 0, 3)),
@@ -320,7 +320,6 @@ for (const { kind: name, untested: isMissing, find } of TESTED_DECODERS) {
       }
       const halfWritten = Buffer.from(single).fill(0, Math.floor(0.7 * single.length));
       await t.throwsAsync(decode(halfWritten, heif), refused, 'zeros to the end');
-      // The container declares another size than the coded picture has.
       const wrong = writeHeic(one({ ...SIZE, width: SIZE.width + 2 })).file;
       await t.throwsAsync(decode(wrong, heif), refused);
     },
@@ -361,7 +360,7 @@ test('the decoded size is bounded and declared, even if little of it is shown', 
     ...bomb,
     tiles: [tile, tile].map(one => ({ ...one, hvcC })),
   });
-  // The grid says its size too, and decoders go by that.
+  // Decoders go by the grid's own size.
   const place = dataById.get(1);
   assert.ok(place);
   const sized = (width: number, height: number) => {
