@@ -1,5 +1,5 @@
 /**
- * Judges the constants of worth-running.ts, merge-mattes.ts and fill-areas.ts by cross-validation:
+ * Judges the constants of unsure-share.ts, merge-mattes.ts and fill-areas.ts by cross-validation:
  * every photo, with all its variants, is judged by the constants that are best on the others. What
  * helps only in sample shows. It takes the mattes of a node's engines once, and decides over them by
  * the product's own functions.
@@ -12,7 +12,7 @@
  */
 import { createHash } from 'node:crypto';
 import { parseArgs } from 'node:util';
-import { LOOK_RULES, type LookRules } from '../inference-node/serving/picture/infer-plan.ts';
+import { PLAN_RULES, type PlanRules } from '../inference-node/serving/picture/infer-plan.ts';
 import { MERGE_RULES, mergeMattes } from '../inference-node/serving/picture/matte/merge-mattes.ts';
 import {
   mergeToWorkingSize,
@@ -53,8 +53,8 @@ interface Sample {
 
 const PRESENT: Constants = {
   ...MERGE_RULES,
-  opinionFrom: LOOK_RULES.unsureShareMin.opinion,
-  secondLookFrom: LOOK_RULES.unsureShareMin.secondLook,
+  opinionFrom: PLAN_RULES.unsureShareMin.opinion,
+  secondLookFrom: PLAN_RULES.unsureShareMin.secondLook,
 };
 /** Everything runs and counts; areas are left. */
 const PLAIN_MEAN: Constants = {
@@ -133,10 +133,10 @@ function measure(photo: Photo, alpha: Uint8Array, estimate: boolean): Outcome {
   return { ...measureQuickly(matte, reference), ...measureHoles(matte, reference), foreground };
 }
 
-const looksBy = ({ opinionFrom, secondLookFrom }: Constants): LookRules => ({
-  ...LOOK_RULES,
+const rulesBy = ({ opinionFrom, secondLookFrom }: Constants): PlanRules => ({
+  ...PLAN_RULES,
   unsureShareMin: {
-    ...LOOK_RULES.unsureShareMin,
+    ...PLAN_RULES.unsureShareMin,
     opinion: opinionFrom,
     secondLook: secondLookFrom,
   },
@@ -152,7 +152,7 @@ async function judgePhoto(full: Photo, models: ModelRunner): Promise<Omit<Sample
   const costs: number[] = [];
   const measured = new Map<string, Outcome>();
   for (const constants of all) {
-    const replayed = await replay(looksBy(constants));
+    const replayed = await replay(rulesBy(constants));
     const { mattes } = replayed;
     const merged = mergeMattes(mattes, photo.picture, constants);
     const key = createHash('sha256').update(merged).digest('hex');

@@ -1,5 +1,5 @@
 /**
- * Judges the constants of looks in a frame (FRAMED_RULES of serving/picture/framed-look.ts) by
+ * Judges the constants of looks in a frame (FRAMED_RULES of serving/picture/framed-run.ts) by
  * cross-validation: each source of pictures by the constants that are best on the others. It takes
  * the mattes of a node's engines once, and decides over them by the product's own functions.
  *
@@ -8,7 +8,7 @@
  */
 import { parseArgs } from 'node:util';
 import { findSubject } from '../inference-node/serving/picture/finishing/subject.ts';
-import { LOOK_RULES, type LookRules } from '../inference-node/serving/picture/infer-plan.ts';
+import { PLAN_RULES, type PlanRules } from '../inference-node/serving/picture/infer-plan.ts';
 import type { RoleMatte } from '../inference-node/serving/picture/matte/merge-mattes.ts';
 import {
   mergeToWorkingSize,
@@ -28,7 +28,7 @@ import {
 import { listSamples, NoPieceError, type Sample } from './quality/subject-samples.ts';
 import { writeResults } from './results.ts';
 
-type FramedRules = LookRules['framed'];
+type FramedRules = PlanRules['framed'];
 
 /** A picture without a framed look, and with one where any of the rules believes it. */
 interface Pair {
@@ -39,7 +39,7 @@ interface Pair {
   readonly counts: readonly boolean[];
 }
 
-const NEVER: FramedRules = { ...LOOK_RULES.framed, unsureShareMin: Number.POSITIVE_INFINITY };
+const NEVER: FramedRules = { ...PLAN_RULES.framed, unsureShareMin: Number.POSITIVE_INFINITY };
 const VALUES: Readonly<Record<keyof FramedRules, readonly number[]>> = {
   unsureShareMin: [0.25, 0.3, 0.4],
   cutOffShareMin: [0, 0.05],
@@ -51,10 +51,10 @@ const VALUES: Readonly<Record<keyof FramedRules, readonly number[]>> = {
 };
 /** The rules in use come first: they win if others are no better. */
 const CANDIDATES = [
-  LOOK_RULES.framed,
+  PLAN_RULES.framed,
   ...Object.entries(VALUES).reduce<readonly FramedRules[]>(
     (all, [name, options]) => all.flatMap(rules => options.map(one => ({ ...rules, [name]: one }))),
-    [LOOK_RULES.framed],
+    [PLAN_RULES.framed],
   ),
 ];
 /** Weight of an error in a picture of nothing, relative to an error in another picture. */
@@ -78,7 +78,7 @@ async function measurePair(sample: Sample): Promise<Pair> {
   const made = await sample.make();
   const { picture } = made;
   const replay = openReplay(entries, models, picture);
-  const mattesBy = async (framed: FramedRules) => (await replay({ ...LOOK_RULES, framed })).mattes;
+  const mattesBy = async (framed: FramedRules) => (await replay({ ...PLAN_RULES, framed })).mattes;
   const judge = (mattes: readonly RoleMatte[]) => {
     const matte = refineMerged(mergeToWorkingSize(mattes, picture), picture);
     return measure(sample, made, matte, findSubject(matte, picture));

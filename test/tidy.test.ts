@@ -128,7 +128,7 @@ for (const { rule, from, to } of PROHIBITIONS) {
 
 /** Which models look at a picture, and what of a matte is filled. */
 const DECISIONS =
-  /^inference-node\/serving\/picture\/(worth-running|framed-look|seen-twice|matte\/fill-areas)\.ts$/;
+  /^inference-node\/serving\/picture\/(unsure-share|framed-run|confirm-subject|matte\/fill-areas)\.ts$/;
 
 test('only picture/ decides about looks: benches and tools use its infer-plan.ts, or a node', t => {
   const deciders = sources.filter(({ imports }) => imports.some(name => DECISIONS.test(name)));

@@ -12,10 +12,10 @@ import type { EnginePool } from '../../inference-node/serving/engine/pool/engine
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import type { PlanEntry } from '../../inference-node/serving/models/plan.ts';
 import type { PreparedModel } from '../../inference-node/serving/models/prepared-model.ts';
-import type { LookInput } from '../../inference-node/serving/picture/look-input.ts';
-import { createLookInput } from '../../inference-node/serving/picture/matte/look-pixels.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
+import { createRunInput } from '../../inference-node/serving/picture/matte/run-input-pixels.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
+import type { RunInput } from '../../inference-node/serving/picture/run-input.ts';
 import { buildPlan } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { parseModelSettings } from '../../inference-node/serving/test/model-settings.ts';
 import { at } from '../../test/support/at.ts';
@@ -24,7 +24,7 @@ const PROJECT = path.join(import.meta.dirname, '../..');
 
 export interface ModelRunner {
   /** The weights must have been fetched (`models fetch`). @throws ModelError */
-  run(entry: PlanEntry, picture: RgbaPicture, input?: LookInput): Promise<RoleMatte>;
+  run(entry: PlanEntry, picture: RgbaPicture, input?: RunInput): Promise<RoleMatte>;
   close(): Promise<void>;
 }
 
@@ -54,7 +54,7 @@ export function openModelRunner(keptIn: string | undefined): ModelRunner {
       const pool = engines.get(model) ?? startEngine(model);
       engines.set(model, pool);
       await pool.ready();
-      const rgb = createLookInput(picture, size, input);
+      const rgb = createRunInput(picture, size, input);
       const signal = new AbortController().signal;
       const { alpha } = await pool.run({ rgb, priority: 'sync', signal });
       if (file !== undefined) {
@@ -91,7 +91,7 @@ function startEngine(model: PreparedModel): EnginePool {
 function nameOf(
   model: PreparedModel,
   { rgba, width, height }: RgbaPicture,
-  input: LookInput | undefined,
+  input: RunInput | undefined,
 ): string {
   const hash = createHash('sha256').update(model.sha256).update(`${width}x${height}`);
   hash.update(new Uint8Array(rgba.buffer, rgba.byteOffset, rgba.byteLength));

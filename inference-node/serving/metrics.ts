@@ -359,7 +359,7 @@ function registerChildMemory({ plan, pictures }: MetricSources, metrics: MetricS
     () =>
       pictures
         .processes()
-        .flatMap(({ place, residentBytes }) => shown(residentBytes, { worker: String(place) })),
+        .flatMap(({ slot, residentBytes }) => shown(residentBytes, { worker: String(slot) })),
     ['worker'],
   );
   metrics.gauge(

@@ -21,7 +21,7 @@ import type {
 import { inputTerms, sizeInInput } from './models/input-size.ts';
 import type { ExtraRun, MatteRole, PreparedModel } from './models/prepared-model.ts';
 import type { ExtraRunKind } from './picture/extra-runs.ts';
-import { inferPlan, type Look, type NoLook, type Sight } from './picture/infer-plan.ts';
+import { inferPlan, type ModelRun, type NoMatte, type PlanPicture } from './picture/infer-plan.ts';
 import { type FinishChoices, requireMakeable } from './picture/makeable.ts';
 import type { FinishTimings } from './picture/picture-protocol.ts';
 import {
@@ -237,7 +237,7 @@ export class Pipeline {
     this.#enter(order, 'decoding', exchange);
     const { declared, plan, outputFormat, resultKind, hints, matte } = order;
     const { refinement, foregroundEstimation, finishing, thumbnail } = order;
-    // A look at a part first needs the picture's size, and a given matte needs no look.
+    // A part first needs the picture's size, and a given matte needs no model.
     const isWhole = hints?.subjectBox === undefined && otherFiles.givenMatte === undefined;
     const required = isWhole ? subjects(plan) : [];
     const modelInputs = required.map(({ model }) => inputTerms(model));
@@ -251,9 +251,9 @@ export class Pipeline {
     this.#enter(order, 'inferring', exchange);
     const inputs = new ModelInputs(lease, required, decoded);
     const { givenMatte } = otherFiles;
-    const sight = { picture: decoded, part };
+    const target = { picture: decoded, part };
     const inference =
-      givenMatte === undefined ? await runPlan(order, sight, inputs, signal) : NO_INFERENCE;
+      givenMatte === undefined ? await runPlan(order, target, inputs, signal) : NO_INFERENCE;
 
     signal.throwIfAborted();
     const { mattes } = inference;
@@ -315,16 +315,16 @@ class ModelInputs {
 
   /** Undefined: the run refines `mattes`, and nothing in them is unsure. */
   async of(
-    { run, ...view }: Look<PlanRun>,
+    { entry, ...view }: ModelRun<PlanRun>,
     mattes: readonly MattePart[],
     signal: AbortSignal,
   ): Promise<Pick<EngineRun, 'rgb' | 'size'> | undefined> {
     const { part } = view;
-    const size = sizeInInput(inputTerms(run.model), part ?? this.#picture);
-    const made = view.input || part ? undefined : this.#made.get(run);
+    const size = sizeInInput(inputTerms(entry.model), part ?? this.#picture);
+    const made = view.input || part ? undefined : this.#made.get(entry);
     if (made !== undefined) return { rgb: made, size };
     const input =
-      run.role === 'refine'
+      entry.role === 'refine'
         ? await this.lease.resampleUnsure(size, mattes, part, signal)
         : await this.lease.resample(size, view, signal);
     if (input === undefined) return undefined;
@@ -350,21 +350,21 @@ function extraPictures(
 
 async function runPlan(
   { plan, priority }: ImageOrder,
-  sight: Sight,
+  target: PlanPicture,
   inputs: ModelInputs,
   signal: AbortSignal,
 ) {
   let waitMs = 0;
   const times = { infer: 0, second_look: 0, extra_run: 0, crop_run: 0 };
-  const take = async (look: Look<PlanRun>, mattes: readonly MattePart[]) => {
-    const answer = await tracedModel(look, inputs, mattes, { priority, signal });
+  const runOne = async (run: ModelRun<PlanRun>, mattes: readonly MattePart[]) => {
+    const answer = await tracedModel(run, inputs, mattes, { priority, signal });
     if (typeof answer === 'string') return answer;
     waitMs += answer.waitMs;
-    times[stageOf(look)] += answer.inferMs;
+    times[stageOf(run)] += answer.inferMs;
     return answer;
   };
-  const inference = await inferPlan(plan.runs, sight, take, (...looks) =>
-    inputs.lease.choose(...looks, signal),
+  const inference = await inferPlan(plan.runs, target, runOne, (...mattes) =>
+    inputs.lease.choose(...mattes, signal),
   );
   const { infer: inferMs, second_look: secondLookMs, extra_run: extraRunMs } = times;
   return { ...inference, waitMs, inferMs, secondLookMs, extraRunMs };
@@ -375,8 +375,8 @@ const STAGES_OF_ROLES: Partial<Record<MatteRole, 'second_look' | 'extra_run'>> =
   surerLook: 'extra_run',
 };
 
-function stageOf({ stage, run }: Look<PlanRun>) {
-  return stage ?? STAGES_OF_ROLES[run.role] ?? 'infer';
+function stageOf({ stage, entry }: ModelRun<PlanRun>) {
+  return stage ?? STAGES_OF_ROLES[entry.role] ?? 'infer';
 }
 
 const NO_CROPS: Awaited<ReturnType<typeof runCrops>> = {
@@ -391,21 +391,21 @@ async function runCrops(
   inputs: ModelInputs,
   signal: AbortSignal,
 ) {
-  const [run] = subjects(plan);
+  const [entry] = subjects(plan);
   const missing: PlanRun[] = [];
   let [waitMs, inferMs] = [0, 0];
   let { crop, refineMs } = await lease.merge(request, signal);
-  while (crop !== undefined && run !== undefined) {
+  while (crop !== undefined && entry !== undefined) {
     // Without an answer, colours decide about the hint.
-    const look = { run, part: crop, stage: 'crop_run' } as const;
-    const answer = await tracedModel(look, inputs, [], { priority, signal });
+    const run = { entry, part: crop, stage: 'crop_run' } as const;
+    const answer = await tracedModel(run, inputs, [], { priority, signal });
     if (typeof answer === 'string') {
-      missing.push(run);
+      missing.push(entry);
       break;
     }
     waitMs += answer.waitMs;
     inferMs += answer.inferMs;
-    const next = await lease.look(answer, signal);
+    const next = await lease.takeCrop(answer, signal);
     crop = next.crop;
     refineMs += next.refineMs;
   }
@@ -415,24 +415,24 @@ async function runCrops(
 type Call = Pick<EngineRun, 'priority' | 'signal'>;
 
 function tracedModel(
-  look: Look<PlanRun>,
+  run: ModelRun<PlanRun>,
   inputs: ModelInputs,
   mattes: readonly MattePart[],
   call: Call,
 ) {
-  const { model, role } = look.run;
+  const { model, role } = run.entry;
   const attributes = {
     'matting.model': model.model,
     'matting.model.role': role,
-    ...(look.input && { 'matting.model.input': look.input.kind }),
+    ...(run.input && { 'matting.model.input': run.input.kind }),
   };
   return traced({ name: 'engine', attributes }, async () => {
-    const answer = await runModel(look, inputs, mattes, call);
+    const answer = await runModel(run, inputs, mattes, call);
     if (typeof answer === 'string') describeSpan({ 'matting.outcome': answer });
     else {
       recordStages([
         ['engine_wait', answer.waitMs],
-        [stageOf(look), answer.inferMs],
+        [stageOf(run), answer.inferMs],
       ]);
     }
     return answer;
@@ -441,15 +441,15 @@ function tracedModel(
 
 /** Waits for starting engines, but for lost ones only if the image needs them. */
 async function runModel(
-  look: Look<PlanRun>,
+  run: ModelRun<PlanRun>,
   inputs: ModelInputs,
   mattes: readonly MattePart[],
   call: Call,
-): Promise<EngineResult | NoLook> {
-  const { engines, role } = look.run;
-  const isNeeded = role === 'subject' && look.stage === undefined;
+): Promise<EngineResult | NoMatte> {
+  const { engines, role } = run.entry;
+  const isNeeded = role === 'subject' && run.stage === undefined;
   if (!isNeeded && isDown(engines)) return 'missing';
-  const picture = await inputs.of(look, mattes, call.signal);
+  const picture = await inputs.of(run, mattes, call.signal);
   if (picture === undefined) return 'unneeded';
   if (isNeeded) return await engines.run({ ...picture, ...call });
   try {

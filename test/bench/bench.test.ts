@@ -9,8 +9,8 @@ import { type Loads, limitOf, spentBy, sumOf } from '../../bench/card/service-lo
 import { CHILD_PROGRAMS, type ProcessTimes, timesOf } from '../../bench/processes.ts';
 import { openReplay } from '../../bench/quality/plan-runner.ts';
 import type { PlanEntry } from '../../inference-node/serving/models/plan.ts';
-import { LOOK_RULES } from '../../inference-node/serving/picture/infer-plan.ts';
-import type { LookInput } from '../../inference-node/serving/picture/look-input.ts';
+import { PLAN_RULES } from '../../inference-node/serving/picture/infer-plan.ts';
+import type { RunInput } from '../../inference-node/serving/picture/run-input.ts';
 
 const IDLE: Loads = {
   ...{ cores: 16, gpuBusy: 0.5, machineCores: 4, clientBusy: 0.2 },
@@ -111,7 +111,7 @@ test('a replay decides by the rules that it is given, and takes each look once',
   ];
   const runs: string[] = [];
   const side = 96;
-  const run = async ({ model, role }: PlanEntry, _picture: unknown, input?: LookInput) => {
+  const run = async ({ model, role }: PlanEntry, _picture: unknown, input?: RunInput) => {
     runs.push(`${model} ${role} ${input?.kind}`);
     // A tenth is unsure, in the middle of a body that meets no side.
     const alpha = Uint8Array.from({ length: side * side }, (_none, i) => {
@@ -126,9 +126,9 @@ test('a replay decides by the rules that it is given, and takes each look once',
   const replay = openReplay(entries, models, picture);
   const takenBy = async (secondLook: number, unsureShareMin: number) => {
     const { mattes, taken } = await replay({
-      ...LOOK_RULES,
-      unsureShareMin: { ...LOOK_RULES.unsureShareMin, opinion: 0.05, secondLook },
-      framed: { ...LOOK_RULES.framed, unsureShareMin },
+      ...PLAN_RULES,
+      unsureShareMin: { ...PLAN_RULES.unsureShareMin, opinion: 0.05, secondLook },
+      framed: { ...PLAN_RULES.framed, unsureShareMin },
     });
     return {
       taken: taken.map(({ entry, input }) => `${entry.role} ${input?.kind}`),

@@ -81,7 +81,7 @@ inference-node/serving/picture/codecs/decode.ts by inference-node/serving/pictur
 decodeFile | requireSize(stored | the decoded size is bounded and declared, even if little of it is shown
 inference-node/serving/picture/codecs/thumbnail.ts by inference-node/serving/picture/codecs/thumbnail.test.ts
 encodeThumbnail | if ( | a thumbnail › has no more bytes than allowed, of noise too, or there is none
-inference-node/serving/picture/framed-look.ts by inference-node/serving/picture/framed-look.test.ts: a framed look
+inference-node/serving/picture/framed-run.ts by inference-node/serving/picture/framed-run.test.ts: a framed look
 isBelieved | min( | is not believed where it shows the picture itself
 isBelieved | if (Math | is not believed where the border does not cut the subject off
 isBelieved | is not believed where it shows nothing clearly
@@ -89,8 +89,8 @@ isBelieved | if (first !== undefined && keptShare | is not believed where it los
 isBelieved | if (agreement < | is not believed where the opinion sees what the first look sees
 inference-node/serving/picture/infer-plan.ts by inference-node/serving/http-endpoints.test.ts
 inferPlan | if (joined === undefined | a second look by the same model › is taken of the picture as it is where the framed one is not believed
-inference-node/serving/picture/infer-plan.ts by inference-node/serving/picture/zoomed-look.test.ts: a plan
-lookCloser | if (!isCloserBelieved | keeps the whole picture where it does not believe the look at one of several
+inference-node/serving/picture/infer-plan.ts by inference-node/serving/picture/closer-look.test.ts: a plan
+addCloserLooks | if (!isCloserBelieved | keeps the whole picture where it does not believe the look at one of several
 inference-node/serving/picture/matte/picture-part.ts by inference-node/serving/picture/matte/picture-part.test.ts: a part of a picture
 fades | Math.min(1 | shows nothing outside, and fades at its own sides alone
 inference-node/serving/picture/matte/trimap.ts by inference-node/serving/picture/matte/trimap.test.ts
@@ -101,8 +101,8 @@ onEnd | < FAILED | a worker that dies while the pool opens is replaced, and the 
 inference-node/serving/picture/pool/open-picture-pool.ts by inference-node/serving/shared-buffers.test.ts
 decode | this.#modelInputs | each matte is of its own picture, despite callers that leave and children that die
 inference-node/serving/picture/worker/finish.ts by inference-node/serving/picture/finishing/finish.test.ts
-frame | requireFrame | a frame that the subject makes larger than it may be › is refused by the name of its field, and one that is bounded is made
-inference-node/serving/picture/zoomed-look.ts by inference-node/serving/picture/zoomed-look.test.ts
+layOutFrame | requireFrame | a frame that the subject makes larger than it may be › is refused by the name of its field, and one that is bounded is made
+inference-node/serving/picture/closer-look.ts by inference-node/serving/picture/closer-look.test.ts
 isCloserBelieved | if (unsure | a closer look › is not believed where it is less sure than the first look
 isCloserBelieved | return shown | a closer look › is not believed where what it shows goes on outside of the part
 partsAround | if (isSmall | the part around a small subject › has its box with a margin, in the pixels of the picture

@@ -151,7 +151,7 @@ test('the first model looks at the crops that hints want, and its time has a sta
   t.is(await caller.ended, undefined);
   t.is(node.engines.runs.length, 3);
   t.deepEqual(node.pictures.parts, CROPS);
-  t.is(node.pictures.looks.length, 2);
+  t.is(node.pictures.cropMattes.length, 2);
   const { timings } = await caller.until('done');
   t.deepEqual([timings?.inferMs, timings?.cropRunMs], [2, 4]);
   node.pictures.parts.length = 0;

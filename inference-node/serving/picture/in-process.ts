@@ -1,6 +1,6 @@
 /**
- * The stages of a picture worker in the process of a command, which shows a person what a graph
- * makes of one picture. A node runs them in its workers alone.
+ * A picture worker's stages inside the process of a command, which shows what a graph makes of one
+ * picture. A node runs them only in workers.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type InputTerms, sizeInInput } from '../models/input-size.ts';
@@ -13,9 +13,9 @@ import { finishPicture } from './worker/finish.ts';
 export type { RgbaPicture, RoleMatte };
 
 interface FittedPicture {
-  /** HWC, of `size`; with a trimap as fourth channel if mattes came with the picture. */
+  /** HWC of `size`; with a trimap as fourth channel if mattes were given. */
   readonly rgb: Buffer;
-  /** The size of the picture in the graph's input. */
+  /** The picture's size in the graph's input. */
   readonly size: Size;
 }
 
@@ -35,7 +35,7 @@ export function fitWithTrimap(
   return rgb && { rgb, size };
 }
 
-/** Cuts the picture out as a node does. @returns PNG */
+/** @returns PNG */
 export async function cutOut(picture: RgbaPicture, mattes: readonly RoleMatte[]): Promise<Buffer> {
   const copy = { ...picture, rgba: picture.rgba.slice() };
   const { file } = await finishPicture(copy, mattes, {

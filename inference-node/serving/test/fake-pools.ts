@@ -176,7 +176,7 @@ export class FakePicturePool implements PicturePool {
   readonly finished: FinishRequest[] = [];
   /** Crops that hints request. */
   crops: Box[] = [];
-  readonly looks: SizedAlpha[] = [];
+  readonly cropMattes: SizedAlpha[] = [];
   /** Keeps the first matte. */
   choose: Choose = (mattes, further) => ({
     mattes: mattes.slice(0, mattes.length - further).map(({ role }, at) => ({ at, role })),
@@ -240,9 +240,9 @@ export class FakePicturePool implements PicturePool {
         merged = request;
         return { crop: crops.shift(), refineMs: 1 };
       },
-      look: async (look, lookSignal) => {
-        lookSignal.throwIfAborted();
-        this.looks.push(look);
+      takeCrop: async (matte, cropSignal) => {
+        cropSignal.throwIfAborted();
+        this.cropMattes.push(matte);
         return { crop: crops.shift(), refineMs: 1 };
       },
       finish: async (request, finishSignal) => {

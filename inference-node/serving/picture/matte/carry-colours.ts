@@ -3,15 +3,15 @@
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 
-/** A plane of cells at an address, one vector per cell: red, green, blue, weight. */
+/** Address of a vector per cell: red, green, blue, weight. */
 interface ColourPlane extends Size {
   readonly at: number;
 }
 
 /**
- * Works in place: means get weight 1, or 0 if nothing is known in the whole plane. `coarserWeight`:
- * the weight of a coarser cell's mean beside the sums of the finer one. `seen`: vectors with alpha;
- * cells that have no soft pixel are left out.
+ * Works in place: means get weight 1, or 0 if the whole plane is unknown.
+ * @param coarserWeight relative to the finer cell's sums
+ * @param seen address of vectors with alpha; cells without a soft pixel are omitted
  */
 export function carryColours(finest: ColourPlane, coarserWeight: number, seen = 0): void {
   withMemory(borrow => {

@@ -5,9 +5,9 @@ import { clearHaze } from './clear-haze.ts';
 
 type Alpha = (x: number, y: number) => number;
 
-/** A cell of the grid is a pixel of a matte of this size. */
+/** A cell of the grid is one pixel here, */
 const SMALL = { width: 256, height: 160 };
-/** Here it is a square of four. */
+/** and a square of four here. */
 const LARGE = { width: 1024, height: 640 };
 
 const paint = ({ width, height }: typeof SMALL, alphaAt: Alpha) =>

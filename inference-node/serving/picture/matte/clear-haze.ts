@@ -1,6 +1,6 @@
 /**
- * Clears haze: what shows faintly, far from anything that shows more. Models leave it over walls
- * and floors, and on white it is a stain. What lies beside a body stays. Pure. docs/adr/0059.
+ * Clears haze, faint pixels far from anything that shows more (docs/adr/0059). Models leave it over
+ * walls and floors, and on white it is a stain.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { borrowCopy, bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
@@ -10,11 +10,10 @@ import { resampleAt } from './resample.ts';
 
 /** Judged on photos and variants of them (bench/MEASUREMENTS.md). */
 const RULES = {
-  /** Alpha from which a pixel is of a body: haze has less. */
+  /** Least alpha of a body's pixel. */
   bodyFrom: 34,
-  /** Glass hardly shows anything surely: at most this share of its shown cells has a sure pixel. */
+  /** Largest share of glass's shown cells that has a sure pixel. */
   sureShareMax: 0.28,
-  /** The same bound as `bodyFrom` for glass. */
   glassFrom: 14,
 };
 const SHOWN_FROM = 26;
@@ -22,7 +21,7 @@ const SURE_FROM = 128;
 
 /**
  * Works in place.
- * @param at address of a byte of alpha a pixel
+ * @param at address of a plane of alpha
  * @param bodyFrom of the matte before hints changed it; undefined: of this one
  */
 export function clearHaze(at: number, size: Size, bodyFrom?: number): void {
@@ -39,7 +38,6 @@ export function clearHaze(at: number, size: Size, bodyFrom?: number): void {
     const bodies = peaks.map(peak => (peak >= from ? 255 : 0));
     kernels.widen(borrowCopy(borrow, bodies), width, height, 1, scratch, shares);
     const near = bytesAt(shares, peaks.length);
-    // All planes of cells have one element a cell, all others one a pixel.
     if (!near.some((share, cell) => share === 0 && peaks[cell]! > 0)) return;
     near.set(soften(near, bodies, grid));
     resampleAt({ at: shares, ...grid }, size, kept);
@@ -61,7 +59,7 @@ export function clearHaze(at: number, size: Size, bodyFrom?: number): void {
   });
 }
 
-/** Gives the alpha from which a pixel of this matte, one byte a pixel, is of a body. */
+/** Least alpha of a body's pixel in this matte. */
 export function bodyFromOf(alpha: Uint8Array, size: Size): number {
   const { width, height } = gridSize(size);
   return withMemory(borrow => {
@@ -73,17 +71,14 @@ export function bodyFromOf(alpha: Uint8Array, size: Size): number {
   });
 }
 
-/** @param peaks address of the greatest alpha of each cell. */
+/** @param peaks address of the greatest alpha of each cell */
 function leastOfBody(peaks: number, count: number): number {
   const shown = kernels.countFrom(peaks, count, SHOWN_FROM);
   const sure = kernels.countFrom(peaks, count, SURE_FROM);
   return sure <= RULES.sureShareMax * shown ? RULES.glassFrom : RULES.bodyFrom;
 }
 
-/**
- * Makes a ramp of the step from 255 to 0, so that no cell shows as a square: beside a straight step
- * a cell near a body keeps a half.
- */
+/** Turns the step from 255 to 0 into a ramp, so that no cell shows as a square. */
 function soften(near: Uint8Array, bodies: Uint8Array, { width, height }: Size): Uint8Array {
   return near.map((share, cell) => {
     if (share === 0 || bodies[cell] === 255) return share;
@@ -91,7 +86,6 @@ function soften(near: Uint8Array, bodies: Uint8Array, { width, height }: Size): 
     const left = x === 0 ? 0 : -1;
     const right = x === width - 1 ? 0 : 1;
     let sum = 0;
-    // Inside: at the border a row or column counts twice.
     for (let step = -width; step <= width; step += width) {
       const row = cell + step < 0 || cell + step >= width * height ? cell : cell + step;
       sum += near[row + left]! + near[row]! + near[row + right]!;

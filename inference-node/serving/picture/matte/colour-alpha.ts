@@ -1,28 +1,28 @@
 /**
- * Alpha from the picture's own colours: where a pixel's lies between the subject's and the
- * background's around it. A model blurs an edge over several pixels, the photo does not
- * (inference-node/kernels/colour-alpha.ts).
+ * Alpha from the picture's own colours, by a pixel's position between the colours of subject and
+ * background around it (inference-node/kernels/colour-alpha.ts). A model blurs an edge over several
+ * pixels, the photo does not.
  */
 import { borrowCopy, bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 import { carryColours } from './carry-colours.ts';
 import type { Guided } from './guided-filter.ts';
 
-/** Nearer than this to 0 or 255 a pixel shows only background or only subject. */
+/** Alpha nearer than this to 0 or 255 is certain. */
 const SURE = 4;
-/** Weight of a coarser level's colour relative to one known pixel of the finer level. */
+/** Relative to one known pixel of the finer level. */
 const COARSER_WEIGHT = 0.05;
-/** Distance of the two colours (0 to 255) at which the estimate has half its weight. */
+/** Distance of the colours (0 to 255) at which the estimate has half its weight. */
 const DISTANCE_HALF = 20;
-/** Distance of a pixel from the line between them at which the weight falls to 1 / e. */
+/** Distance of a pixel from the line between the colours at which the weight falls to 1 / e. */
 const OFF_LINE = 20;
-/** Weight of the estimate where the colours are as distinct as possible. */
+/** Weight of the estimate for the most distinct colours. */
 const TRUST = 0.8;
-/** Pixels a side of a cell of the finest grid: the colours beside an edge change slowly. */
+/** Finest grid; colours beside an edge change slowly. */
 const CELL_PX = 4;
 
 /**
  * Works in place.
- * @param before the matte before hints changed it, one byte a pixel; undefined: it is this one
+ * @param before the matte before hints changed it; undefined: it is this one
  */
 export function applyColours({ guide, alpha, width, height }: Guided, before?: Uint8Array): void {
   withMemory(borrow => {
@@ -43,12 +43,12 @@ export function applyColours({ guide, alpha, width, height }: Guided, before?: U
   });
 }
 
-/** Pixels a side of a block. What is left of the subject has its own colours a block around it. */
+/** The rest of the subject keeps its own colours this far around it. */
 const BLOCK_PX = 32;
 
 /**
- * Shows again what hints erased far from all that is left: a subject that is half transparent takes
- * its colours from far away, and another one that leaves must not change it.
+ * Restores what hints erased far from the rest: a half transparent subject takes its colours from
+ * far away, and removing another subject must not change it.
  */
 function withErased(alpha: Uint8Array, before: Uint8Array, width: number): Uint8Array {
   const columns = Math.ceil(width / BLOCK_PX);

@@ -56,7 +56,6 @@ const FILLS: readonly [string, Uint8Array[], Uint8Array | undefined, Uint8Array]
   ['nor are several', [patched(120), patched(140)], patched(150), patched(120)],
   ['one look that is nearly sure decides', [patched(228), patched(120)], undefined, body()],
   ['in any order', [patched(120), patched(228)], undefined, body()],
-  // The ground is around it.
   ['smoke stays smoke', [smoke, square(40, 40, 50, 228)], square(40, 40, 50, 255), smoke],
   ['small areas stay', [patched(30, 4)], body(), patched(30, 4)],
 ];
@@ -68,7 +67,7 @@ test('areas › are filled by looks that are sure, in a body that they share', t
 });
 
 test('areas › an area is filled to its edge by the looks, not beyond', t => {
-  // The area goes from inside the body to its right edge, behind which there is the ground.
+  // From inside the body to its right edge, next to background.
   const doubted = paint(body(), 60, 60, 50, 20, 30);
   const filled = fill([doubted], body());
   t.deepEqual(filled, body());
@@ -82,7 +81,7 @@ test('areas › a patch that is not filled does not fall below the first look', 
 });
 
 test('areas › clothes in the colours of the ground are filled where an opinion is wholly sure', t => {
-  /** Two thirds of what is around it are the body, the rest is ground. */
+  /** Two thirds of the surroundings are the body. */
   const shirt = (value: number) => paint(body(), 90, 40, 20, 40, value);
   t.deepEqual(fill([shirt(30)], body()), body());
   const surely = paint(body(), 90, 40, 20, 40, 250);
@@ -104,7 +103,6 @@ test('areas › what has more ground than body around it may fall below the firs
 });
 
 test('areas › what the first look and an opinion call ground does not rise by a further look', t => {
-  /** A ring, and what a look shows in its middle. */
   const ring = (middle: number) => paint(square(20, 20, 90, 255), 40, 40, 50, 50, middle);
   const [first, second, mean] = [ring(10), ring(200), ring(105)];
   t.deepEqual(fill([first, second], ring(0), mean.slice()), first);
@@ -159,7 +157,7 @@ test('areas › what an opinion leaves half transparent is no area unless the ot
 });
 
 test('areas › at the border a body on both sides surrounds an area, a ground on one side says nothing', t => {
-  // Below the area there is the ground as far as the body reaches beside it and above.
+  // Below the area is background, as far as the body reaches beside it and above.
   const between = paint(square(20, 0, 80, 255), 50, 0, 20, 30, 120);
   const inside = at(findAreas([seen(between)], GRID), 0);
   t.is(inside.enclosed, 1);
@@ -178,7 +176,7 @@ test('areas › an area may cover the whole picture', t => {
 const DISC_SIDE = 60;
 const DISC_SIZE = { width: DISC_SIDE, height: DISC_SIDE };
 
-/** A disc: opaque inside, falling to nothing over `soft` pixels. */
+/** Opaque inside, falling to 0 over `soft` pixels. */
 function disc(radius: number, soft: number, centre = DISC_SIDE / 2, side = DISC_SIDE): Uint8Array {
   return Uint8Array.from({ length: side * side }, (_, i) => {
     const far = Math.hypot((i % side) - centre, Math.floor(i / side) - centre);
@@ -234,7 +232,7 @@ test('several mattes › a sharp edge is left alone by a blurred opinion, a soft
     role,
   });
   const sharp = large(1, 'subject');
-  // Compared as bytes: the difference of two arrays of this length takes minutes to print.
+  // Printing the difference of two arrays of this length takes minutes.
   const changes = (subject: typeof sharp) =>
     Buffer.compare(mergeMattes([subject, large(24, 'opinion')], size), subject.alpha) !== 0;
   t.false(changes(sharp));
@@ -269,12 +267,12 @@ for (const role of ['subject', 'secondLook'] as const) {
   });
 }
 
-/** One cell of the grid is one pixel of these mattes. */
+/** A cell of the grid is one pixel here. */
 const ISLAND_SIZE = { width: 60, height: 40 };
 
 type PaintIsland = (x: number, y: number) => number | undefined;
 
-/** Makes a body on the left; what `paint` leaves open is `ground`. */
+/** A body on the left. */
 function islandMatte(paint: PaintIsland, ground = 0): Uint8Array {
   return Uint8Array.from({ length: ISLAND_SIZE.width * ISLAND_SIZE.height }, (_, i) => {
     const x = i % ISLAND_SIZE.width;
@@ -311,7 +309,7 @@ test('an area apart from the subject › keeps as much alpha as the faint ground
 
 test('an area apart from the subject › stays if a part of it is certain', t => {
   const alpha = islandMatte((x, y) => (x === 46 && y === 17 ? 255 : island(60)(x, y)));
-  // Alone that pixel is a speck; the cells around it are reached.
+  // That pixel alone is a speck, but its neighbours are reached.
   t.deepEqual(faded(alpha), alpha);
 });
 

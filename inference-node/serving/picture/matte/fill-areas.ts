@@ -1,6 +1,6 @@
 /**
- * Decides areas that the looks leave open as a whole: inside of a body they are the body where a
- * look is sure of it. None becomes ground: it may be glass or smoke. Pure.
+ * Decides open areas as a whole (docs/adr/0020): inside of a body they become the body if one matte
+ * is sure of it. None becomes background: it may be glass or smoke.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { borrowCopy, bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
@@ -8,100 +8,97 @@ import { type Plane, resample, resampleAt } from './resample.ts';
 
 /** Judged by cross-validation: bench/quality-choose.ts, bench/MEASUREMENTS.md. */
 export const AREA_RULES = {
-  /** Smaller areas are left: trees are full of gaps. */
+  /** Trees are full of smaller gaps. */
   cellsMin: 60,
-  /** The share of an area's surroundings that must be the subject. */
+  /** Least share of subject around an area. */
   enclosedMin: 0.7,
-  /** Quarter (0 to 255) from which a look is sure of the subject. */
+  /** Quarter from which a matte is sure of the subject. */
   sureFrom: 230,
-  /** Middle from which a look that decides does not call an area ground: real gaps have nearly 0. */
+  /** Middle from which a deciding matte does not show background: real gaps have nearly 0. */
   doubtFrom: 6,
-  /** Share of what an opinion calls the subject that must be it, for the opinion to count. */
+  /** An opinion counts if this share of what it shows is the subject. */
   precisionMin: 0.95,
-  /** The same bound on the looks that decide, for areas that an opinion is not sure of. */
+  /** For deciding mattes, if no opinion is sure. */
   ownSureFrom: 215,
   ownEnclosedMin: 0.75,
   /**
-   * Clothes in the ground's colours have much ground beside them: of an area of so many cells, of
-   * which an opinion is wholly sure, a smaller share must be enclosed.
+   * Clothes in the background's colours touch much background: if an opinion is wholly sure of a
+   * large area, a smaller share suffices.
    */
   wideCellsMin: 300,
   wideSureFrom: 254,
   wideEnclosedMin: 0.45,
   /**
-   * With this share of subject around it, an area that is not filled keeps the first look: its mean
-   * with a look that is blind for it would be a hole. An edge has less than half.
+   * With this share of subject around it an open area keeps the first matte: a mean with a matte
+   * that misses it would be a hole. An edge has less than half.
    */
   keptEnclosedMin: 0.5,
   /**
-   * Middles up to which the first look and an opinion call an area ground: then no further look
-   * makes it more than the first does.
+   * If the first matte and an opinion show at most these middles, no further run may add to the
+   * area.
    */
   groundTo: 50,
   opinionGroundTo: 5,
 };
 export type AreaRules = Readonly<typeof AREA_RULES>;
 
-/** Cells of the long side of the planes that areas are found on. */
 const GRID_SIDE = 256;
-/** Cells from the ground in which an area may be its edge, so that a look's own value counts. */
+/** Cells from the background in which an area may be its edge. */
 const EDGE = 4;
 
-/** A look at an address of the kernels' memory. */
-export interface LookAt {
+export interface MatteAt {
   readonly at: number;
   /** False: an opinion. */
   readonly decides: boolean;
-  /** What it is resampled from. */
   readonly source: Plane;
 }
 
-// Loops over cells count up: `entries()` makes two objects a cell, in all most of what a picture
-// worker allocated in V8's heap.
+// Loops over cells count up: `entries()` makes two objects a cell, most of a worker's allocations
+// in V8's heap.
 
-/** Fills in place. `looks` have the size of `merged`, an address; the first decides. */
+/** Fills in place. The first of `mattes` decides. */
 export function fillAreas(
-  looks: readonly LookAt[],
+  mattes: readonly MatteAt[],
   merged: number,
   size: Size,
   rules = AREA_RULES,
 ): void {
   const grid = gridSize(size);
-  const small = looks.map(({ source, decides }) => ({ alpha: resample(source, grid), decides }));
+  const small = mattes.map(({ source, decides }) => ({ alpha: resample(source, grid), decides }));
   const areas = findAreas(small, grid);
   if (areas.length === 0) return;
   const { trusted, filled, kept, ground } = decideAreas(areas, small, rules);
-  const [first] = looks;
+  const [first] = mattes;
   if (first === undefined) return;
   if (ground.length > 0) {
     spread(cellsOf(ground), grid, size, (at, ...range) => {
       kernels.lower(merged + at, first.at + at, ...range);
     });
   }
-  const raise = (cells: readonly number[], to: readonly LookAt[]) =>
+  const raise = (cells: readonly number[], to: readonly MatteAt[]) =>
     spread(cells, grid, size, (at, ...range) => {
-      for (const look of to) kernels.raise(merged + at, look.at + at, ...range);
+      for (const matte of to) kernels.raise(merged + at, matte.at + at, ...range);
     });
   if (kept.length > 0) raise(cellsOf(kept), [first]);
   if (filled.length === 0) return;
   const cells = cellsOf(filled);
   raise(
     cells,
-    looks.filter((_, index) => trusted[index]),
+    mattes.filter((_, index) => trusted[index]),
   );
   spread(awayFromGround(cells, small, grid), grid, size, (at, shares, count) => {
     kernels.raiseTo(merged + at, shares, count);
   });
 }
 
-function decideAreas(areas: readonly Area[], looks: readonly Look[], rules: AreaRules) {
-  const trusted = trustedLooks(looks, areas, rules);
-  const filled = areas.filter(area => isSubject(area, looks, trusted, rules));
+function decideAreas(areas: readonly Area[], mattes: readonly AreaMatte[], rules: AreaRules) {
+  const trusted = trustedMattes(mattes, areas, rules);
+  const filled = areas.filter(area => isSubject(area, mattes, trusted, rules));
   const left = areas.filter(area => !filled.includes(area));
-  // Never below the first look.
+  // Never below the first matte.
   const kept = left.filter(({ enclosed }) => enclosed >= rules.keptEnclosedMin);
-  // Never above the first look.
-  const ground = left.filter(area => isGround(area, looks, trusted, rules));
+  // Never above the first matte.
+  const ground = left.filter(area => isGround(area, mattes, trusted, rules));
   return { trusted, filled, kept, ground };
 }
 
@@ -115,17 +112,20 @@ export function gridSize({ width, height }: Size): Size {
   return { width: cells(width), height: cells(height) };
 }
 
-/** An opinion is trusted where it calls hardly anything else the subject, but inside of bodies. */
-function trustedLooks(looks: readonly Look[], areas: readonly Area[], rules: AreaRules): boolean[] {
+/** An opinion is trusted if it shows hardly anything else, except inside of bodies. */
+function trustedMattes(
+  mattes: readonly AreaMatte[],
+  areas: readonly Area[],
+  rules: AreaRules,
+): boolean[] {
   const inner = areas.filter(area => isInner(area, rules));
-  const inside = new Uint8Array(looks[0]?.alpha.length ?? 0);
+  const inside = new Uint8Array(mattes[0]?.alpha.length ?? 0);
   for (const { cells } of inner) for (const cell of cells) inside[cell] = 1;
-  return looks.map(
-    look => look.decides || precision(looks, look.alpha, inside) >= rules.precisionMin,
+  return mattes.map(
+    matte => matte.decides || precision(mattes, matte.alpha, inside) >= rules.precisionMin,
   );
 }
 
-/** Tells whether an area may lie inside of a body. */
 function isInner({ cells, enclosed }: Area, rules: AreaRules): boolean {
   const isWide = cells.length >= rules.wideCellsMin;
   return enclosed >= (isWide ? rules.wideEnclosedMin : rules.enclosedMin);
@@ -133,22 +133,22 @@ function isInner({ cells, enclosed }: Area, rules: AreaRules): boolean {
 
 function isSubject(
   area: Area,
-  looks: readonly Look[],
+  mattes: readonly AreaMatte[],
   trusted: readonly boolean[],
   rules: AreaRules,
 ): boolean {
   const { cells, enclosed, quarters, middles } = area;
   if (cells.length < rules.cellsMin || !isInner(area, rules)) return false;
   const sureFrom = enclosed < rules.enclosedMin ? rules.wideSureFrom : rules.sureFrom;
-  const sure = looks.some(
+  const sure = mattes.some(
     ({ decides }, index) =>
       trusted[index] === true && !decides && (quarters[index] ?? 0) >= sureFrom,
   );
-  const doubted = looks.some(
+  const doubted = mattes.some(
     ({ decides }, index) => decides && (middles[index] ?? 0) >= rules.doubtFrom,
   );
   if (sure && doubted) return true;
-  const ownSure = looks.some(
+  const ownSure = mattes.some(
     ({ decides }, index) => decides && (quarters[index] ?? 0) >= rules.ownSureFrom,
   );
   return ownSure && enclosed >= rules.ownEnclosedMin;
@@ -156,33 +156,37 @@ function isSubject(
 
 function isGround(
   { cells, middles }: Area,
-  looks: readonly Look[],
+  mattes: readonly AreaMatte[],
   trusted: readonly boolean[],
   rules: AreaRules,
 ): boolean {
   if (cells.length < rules.cellsMin || (middles[0] ?? 255) > rules.groundTo) return false;
-  return looks.some(
+  return mattes.some(
     ({ decides }, index) =>
       trusted[index] === true && !decides && (middles[index] ?? 255) <= rules.opinionGroundTo,
   );
 }
 
-/** Share of what the opinion calls the subject that the first look does too, outside of areas. */
-function precision(looks: readonly Look[], opinion: Uint8Array, inside: Uint8Array): number {
+/** Share of what the opinion shows that the first matte shows too, outside of areas. */
+function precision(mattes: readonly AreaMatte[], opinion: Uint8Array, inside: Uint8Array): number {
   let both = 0;
   let claimed = 0;
   for (let cell = 0; cell < opinion.length; cell++) {
     if (opinion[cell]! < 128 || inside[cell] === 1) continue;
     claimed += 1;
-    if ((looks[0]?.alpha[cell] ?? 0) >= 128) both += 1;
+    if ((mattes[0]?.alpha[cell] ?? 0) >= 128) both += 1;
   }
   return claimed === 0 ? 0 : both / claimed;
 }
 
-function awayFromGround(cells: readonly number[], looks: readonly Look[], grid: Size): number[] {
+function awayFromGround(
+  cells: readonly number[],
+  mattes: readonly AreaMatte[],
+  grid: Size,
+): number[] {
   const left = new Uint8Array(grid.width * grid.height);
   for (const cell of cells) left[cell] = 1;
-  const isGround = (cell: number) => looks.every(({ alpha }) => (alpha[cell] ?? 0) < 128);
+  const isGround = (cell: number) => mattes.every(({ alpha }) => (alpha[cell] ?? 0) < 128);
   let front: number[] = [];
   for (const cell of cells) {
     if (neighbours(cell, grid).some(to => left[to] === 0 && isGround(to))) front.push(cell);
@@ -196,8 +200,8 @@ function awayFromGround(cells: readonly number[], looks: readonly Look[], grid: 
 }
 
 /**
- * Resamples the cells to shares of `size`, 255 in them and falling to 0 around them. `use` gets the
- * pixels that they lie in: offset of the first, address of its share, number.
+ * Resamples the cells to fractions of 255 at `size`. `use` gets their rows: offset of the first
+ * pixel, address of its fraction, number of pixels.
  */
 function spread(
   cells: readonly number[],
@@ -225,47 +229,44 @@ function spread(
     const plane = { at: borrowCopy(borrow, data), ...grid };
     resampleAt(plane, size, shares, from, to);
     const count = (to - from) * size.width;
-    // The kernels read a whole vector: what lies behind the last row has no share.
     bytesAt(shares + count, VECTOR_BYTES).fill(0);
     use(from * size.width, shares, count);
   });
 }
 
 /*
- * Areas of which the looks do not agree, or that they leave half transparent, away from edges. An
- * edge, fur or hair has the ground on one side; an area inside of a body has the body around it.
+ * Areas on which the mattes disagree, or that they show half transparent. An edge, fur or hair has
+ * background on one side; an area inside of a body has the body around it.
  */
 
-interface Look {
+interface AreaMatte {
   readonly alpha: Uint8Array;
-  /** False: an opinion. */
   readonly decides: boolean;
 }
 
 interface Area {
   readonly cells: readonly number[];
-  /** The share of subject among the decided cells around the area; 0 if there are none. */
+  /** Share of subject among the decided cells around the area. */
   readonly enclosed: number;
-  /** The value (0 to 255) that a quarter of the cells are below, for each look. */
+  /** Lower quartiles of the mattes (0 to 255). */
   readonly quarters: readonly number[];
-  /** The value that half of the cells are below, for each look. */
+  /** Their medians. */
   readonly middles: readonly number[];
 }
 
-/** A cell between these (0 to 255) in a look that decides is undecided. */
+/** Between these a cell of a deciding matte is undecided. */
 const CLEAR_TO = 25;
 const WHOLE_FROM = 230;
-/** Looks that differ by more (0 to 255) do not agree. */
+/** Mattes that differ by more disagree. */
 const DIFFER = 100;
-/** Cells. What is not twice as wide is an edge. */
+/** Cells. A strip less than twice as wide is an edge. */
 const REACH = 1;
-/** Smaller areas are not described: fur and trees are full of them. */
 const CELLS_MIN = 40;
-/** Cells around an area in which decided ones are looked for: edges are undecided too. */
+/** Cells to search for decided ones: edges are undecided too. */
 const RING = 4;
 
-export function findAreas(looks: readonly Look[], size: Size): Area[] {
-  const undecided = markUndecided(looks);
+export function findAreas(mattes: readonly AreaMatte[], size: Size): Area[] {
+  const undecided = markUndecided(mattes);
   const labels = labelCores(undecided, size);
   for (let step = 0; step < REACH; step++) grow(labels, undecided, size);
   const areas: number[][] = [];
@@ -277,17 +278,17 @@ export function findAreas(looks: readonly Look[], size: Size): Area[] {
   const border = borderCells(size);
   return areas
     .filter(own => own.length >= CELLS_MIN)
-    .map(own => describe(own, border, undecided, looks, size));
+    .map(own => describe(own, border, undecided, mattes, size));
 }
 
-function markUndecided(looks: readonly Look[]): Uint8Array {
-  const [subject] = looks;
-  if (subject === undefined) throw new Error('areas without a look');
+function markUndecided(mattes: readonly AreaMatte[]): Uint8Array {
+  const [subject] = mattes;
+  if (subject === undefined) throw new Error('areas without a matte');
   return subject.alpha.map((_, cell) => {
     let least = 255;
     let most = 0;
     let half = false;
-    for (const { alpha, decides } of looks) {
+    for (const { alpha, decides } of mattes) {
       const value = alpha[cell] ?? 0;
       least = Math.min(least, value);
       most = Math.max(most, value);
@@ -297,7 +298,7 @@ function markUndecided(looks: readonly Look[]): Uint8Array {
   });
 }
 
-/** Labels from 1 on; 0 outside. A core is undecided in all its square of REACH. */
+/** Labels from 1 on; 0 outside. A core is undecided in its whole square of REACH. */
 function labelCores(undecided: Uint8Array, size: Size): Int32Array {
   const core = erode(undecided, size);
   const labels = new Int32Array(core.length);
@@ -342,7 +343,6 @@ function neighbours(cell: number, { width, height }: Size): number[] {
   return found;
 }
 
-/** Grows one step with corners, in place, into undecided cells that have no label. */
 function grow(labels: Int32Array, undecided: Uint8Array, { width, height }: Size): void {
   const before = labels.slice();
   for (let cell = 0; cell < before.length; cell++) {
@@ -363,24 +363,24 @@ function describe(
   cells: readonly number[],
   border: readonly number[],
   undecided: Uint8Array,
-  looks: readonly Look[],
+  mattes: readonly AreaMatte[],
   size: Size,
 ): Area {
   const area = new Uint8Array(undecided.length);
   for (const cell of cells) area[cell] = 1;
   const around = decidedAround(cells, area, undecided, size);
   let all = around.length;
-  let subject = around.filter(cell => holdsSubject(looks, cell)).length;
-  // A thing around a body has the body on its inner side, and is not inside of it.
+  let subject = around.filter(cell => holdsSubject(mattes, cell)).length;
+  // A thing around a body has the body on its inner side only.
   if (border.filter(cell => area[cell] === 1).length > border.length / 2) subject = 0;
   for (const run of runsAtBorder(area, border)) {
     const ends = run.beyond.map(line => line.find(cell => undecided[cell] === 0));
-    // A shoulder that is cut off by the border has the ground beside it: that says nothing.
-    if (!ends.every(end => end !== undefined && holdsSubject(looks, end))) continue;
+    // A shoulder cut off by the border has background on one side, which decides nothing.
+    if (!ends.every(end => end !== undefined && holdsSubject(mattes, end))) continue;
     all += run.length;
     subject += run.length;
   }
-  const sorted = looks.map(({ alpha }) =>
+  const sorted = mattes.map(({ alpha }) =>
     Uint8Array.from(cells, cell => alpha[cell] ?? 0).toSorted(),
   );
   const valueAt = (share: number) =>
@@ -393,12 +393,11 @@ function describe(
   };
 }
 
-function holdsSubject(looks: readonly Look[], cell: number): boolean {
-  const deciding = looks.filter(({ decides }) => decides);
+function holdsSubject(mattes: readonly AreaMatte[], cell: number): boolean {
+  const deciding = mattes.filter(({ decides }) => decides);
   return deciding.reduce((sum, { alpha }) => sum + (alpha[cell] ?? 0), 0) > 127 * deciding.length;
 }
 
-/** The first decided cells outwards; what lies behind them is not around the area. */
 function decidedAround(
   cells: readonly number[],
   area: Uint8Array,
@@ -423,8 +422,7 @@ function decidedAround(
 }
 
 /**
- * Finds the runs of the picture's border that an area meets; a body that continues there lies on
- * both sides.
+ * Runs of the picture's border that an area meets; a body that continues there lies on both sides.
  */
 function runsAtBorder(area: Uint8Array, border: readonly number[]) {
   const cellAt = (index: number) => border[(index + border.length) % border.length] ?? 0;

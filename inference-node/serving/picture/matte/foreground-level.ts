@@ -1,18 +1,14 @@
-/**
- * One level of an estimate of foreground (Germer et al. 2020, section III), which
- * inference-node/kernels/foreground.ts computes.
- */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type Borrow, bytesAt, kernels, VECTOR_BYTES } from '../kernels/kernels.ts';
 
 export interface ColourLevel extends Size {
-  /** Colour, 0 to 255, and alpha, 0 to 1. */
+  /** Addresses; `seen` has colour (0 to 255) and alpha (0 to 1). */
   readonly seen: number;
   readonly foreground: number;
   readonly background: number;
 }
 
-/** The weight of smoothness at the same alpha. The paper's 1e-5 and 1 trust every alpha. */
+/** The paper's 1e-5 and 1 trust every alpha. */
 const SMOOTHNESS = 0.005;
 const GRADIENT_WEIGHT = 0.02;
 
@@ -39,10 +35,7 @@ export function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
   kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
 }
 
-/**
- * Computes from neighbours' newest values. `softOnly` leaves opaque and transparent pixels
- * unchanged.
- */
+/** @param softOnly leaves opaque and transparent pixels unchanged */
 export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
   const { seen, foreground, background, width, height } = level;
   const rules = [rounds, Number(softOnly), SMOOTHNESS, GRADIENT_WEIGHT] as const;

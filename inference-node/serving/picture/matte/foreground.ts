@@ -1,8 +1,7 @@
 /**
- * Estimates the subject's own colour in soft pixels: without it a soft edge carries the old
- * background along. Coarse to fine (Germer et al. 2020): the picture on a small grid, then its own
- * pixels in tiles that have a soft one. Memory: the grid, and one strip. Where the file is
- * transparent the visible colours around are used in proportion.
+ * Estimates the subject's own colour in soft pixels, which would otherwise keep the old background.
+ * Coarse to fine (Germer et al. 2020): the picture on a small grid, then its own pixels in tiles
+ * with a soft one.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
@@ -25,34 +24,34 @@ import {
 import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
 
-/** A smaller picture is its own grid. For others more cells gain nothing (bench/MEASUREMENTS.md). */
+/** A smaller picture is its own grid. More cells gain nothing (bench/MEASUREMENTS.md). */
 const OWN_GRID_PIXELS_MAX = 512 * 512;
 const GRID_PIXELS_MAX = 362 * 362;
-/** Side of a tile of the picture itself, and the margin that is solved with it on each side. */
+/** A tile is solved with this margin on each side. */
 const TILE_PX = 128;
 const HALO_PX = 8;
-/** Columns that tiles are solved in at once: it bounds the kernels' memory. */
+/** Columns solved at once; bounds the kernels' memory. */
 const PART_PX = 64 * TILE_PX;
-/** Levels up to this side are small enough for many rounds. */
+/** Up to this side a level can have many rounds. */
 const SMALL_SIDE_PX = 32;
 const ROUNDS_SMALL = 10;
 const ROUNDS = 2;
 const ROUNDS_FINE = 2;
-/** Alpha: a nearly opaque pixel shows its own colour, a nearly transparent one none. */
+/** Nearly opaque pixels show their own colour, nearly transparent ones none. */
 const CLEAR_TO = 5;
 const OPAQUE_FROM = 250;
 /**
- * Alpha is a model's guess: where it is too low the colour overshoots, and is unlike what is
- * certain around. Differences from that, relative to that of subject and ground, at which the
- * estimate has half its weight. Chosen over composites with a known colour: bench/MEASUREMENTS.md.
+ * Alpha is a model's guess: if it is too low, the colour overshoots and is unlike the certain
+ * colours around. At these differences, relative to that of subject and background, the estimate
+ * has half its weight. Chosen over composites with a known colour (bench/MEASUREMENTS.md).
  */
 const LIKE_SUBJECT = 0.15;
 const LIKE_GROUND = 0.1;
-/** Added to the difference of subject and ground, 0 to 255: noise. */
+/** Added to that difference (0 to 255), for noise. */
 const DIFFER_MIN = 20;
 const CERTAIN = [CLEAR_TO, OPAQUE_FROM] as const;
 const LIKENESS = [LIKE_SUBJECT, LIKE_GROUND, DIFFER_MIN] as const;
-/** Weight of a coarser cell's certain colour relative to one certain cell of the finer level. */
+/** Relative to one certain cell of the finer level. */
 const COARSER_WEIGHT = 0.05;
 
 export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): void {
@@ -67,7 +66,7 @@ export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): voi
 
 interface GridColours {
   readonly estimated: ColourLevel;
-  /** Addresses of planes: colours where alpha is certain, carried to all cells. */
+  /** Addresses of certain colours, carried to all cells. */
   readonly subject: number;
   readonly ground: number;
 }
@@ -83,7 +82,7 @@ interface Source {
 function solveTiles(borrow: Borrow, source: Source, onGrid: GridColours): void {
   const { width, height, rgba } = source.picture;
   const rows = TILE_PX + 2 * HALO_PX;
-  // The picture's original rows: tiles read margins that others have already overwritten.
+  // Original rows: tiles read margins that others have already overwritten.
   const strip = new Uint32Array(width * Math.min(height, rows));
   const tiles = new TileSolver(borrow, source, onGrid);
   let loadedTop = 0;
@@ -105,7 +104,7 @@ function solveTiles(borrow: Borrow, source: Source, onGrid: GridColours): void {
   freePixels(strip);
 }
 
-/** The bounds are pixels of the picture; right and bottom are exclusive. */
+/** Right and bottom are exclusive. */
 interface Tile {
   readonly left: number;
   readonly top: number;
@@ -113,7 +112,6 @@ interface Tile {
   readonly bottom: number;
 }
 
-/** With its margin. */
 function outside({ left, top, right, bottom }: Tile, { width, height }: Size): Tile {
   return {
     left: Math.max(0, left - HALO_PX),
@@ -130,7 +128,10 @@ function hasSoft(alpha: Uint8Array): boolean {
   return false;
 }
 
-/** @param at address of the first pixel's alpha; rows are `stride` apart. */
+/**
+ * @param at address of the first alpha
+ * @param stride between rows
+ */
 function hasSoftAt(at: number, stride: number, width: number, height: number): boolean {
   return kernels.anyWithin(at, stride, width, height, CLEAR_TO + 1, OPAQUE_FROM - 1) !== 0;
 }
@@ -201,7 +202,7 @@ class TileSolver {
   readonly #source: Source;
   readonly #onGrid: GridColours;
   readonly #level: ColourLevel;
-  /** Addresses of a part of a strip: what tiles see, and what becomes of their inner pixels. */
+  /** Addresses of a part of a strip: what tiles read, and what they write. */
   readonly #seen: number;
   readonly #made: number;
   readonly #opacities: number;
@@ -217,7 +218,7 @@ class TileSolver {
     this.#opacities = borrow(pixels);
   }
 
-  /** @param strip rows of the picture from the first row of `outer` on. */
+  /** @param strip rows from the first of `outer` on */
   solveAll(strip: Uint32Array, outer: Tile, inner: Tile): void {
     const { picture, alpha } = this.#source;
     const { width, rgba } = picture;
@@ -242,7 +243,6 @@ class TileSolver {
     }
   }
 
-  /** What the file hides is replaced by the visible colours around. */
   #hide({ left, top, bottom }: Tile, stride: number): void {
     const { beneath } = this.#source;
     if (beneath === undefined) return;
@@ -299,7 +299,6 @@ class TileSolver {
   }
 }
 
-/** Copies the columns from `left` on, as many as `to` has in a row of `stride`. */
 function copyRows<T extends Uint32Array | Uint8Array>(
   from: T,
   width: number,

@@ -7,21 +7,20 @@ export interface Region extends Size {
   readonly top: number;
 }
 
-/** The filter reads these: addresses of planes of one size. */
 export interface Guided extends Size {
-  /** The guide has four bytes a pixel: red, green, blue and a byte that the filter ignores. */
+  /** Four bytes a pixel; the last is ignored. */
   readonly guide: number;
   readonly alpha: number;
 }
 
-/** alpha = red * R + green * G + blue * B + offset (0 to 255): four floats a pixel of `region`. */
+/** alpha = red * R + green * G + blue * B + offset (0 to 255): four floats a pixel. */
 export interface LinearModels {
   readonly region: Region;
   readonly at: number;
 }
 
 export const RADIUS_MAX = 8;
-/** Variance in bytes below which it is noise. 4 times was worse, 0.4 times gains little. */
+/** Colour's variance below it is noise. 4 times was worse, 0.4 times gains little. */
 const EPSILON = 2.5e-5 * 255 * 255;
 
 export class GuidedFilter {
@@ -29,14 +28,17 @@ export class GuidedFilter {
   readonly #scratch: number;
   readonly #models: number;
 
-  /** Pixels: the largest side of a region, and a window's radius, at most RADIUS_MAX. */
+  /**
+   * @param side largest of a region, pixels
+   * @param radius at most RADIUS_MAX
+   */
   constructor(borrow: Borrow, side: number, radius: number) {
     this.#radius = radius;
     this.#scratch = borrow(kernels.fitBytes(side, radius));
     this.#models = borrow(side * side * VECTOR_BYTES);
   }
 
-  /** The result lives until the next call. @param region a part of the picture. */
+  /** Valid until the next call. */
   fit({ guide, alpha, width, height }: Guided, region: Region): LinearModels {
     const { left, top } = region;
     const edges = [left, top, left + region.width, top + region.height] as const;
@@ -46,7 +48,6 @@ export class GuidedFilter {
   }
 }
 
-/** `region` enlarged by `by` pixels on each side, clipped to `bounds`. */
 export function expand({ left, top, width, height }: Region, by: number, bounds: Size): Region {
   const x = Math.max(0, left - by);
   const y = Math.max(0, top - by);

@@ -1,30 +1,30 @@
 /**
- * Merges several models' mattes into one: pure arithmetic. Subjects decide what is cut out (several
- * are averaged). An opinion counts only where the edge is soft and both show the same thing. Then
- * areas are decided as a whole (fill-areas.ts), and what nothing joins to the subject fades. What
- * was refined replaces the unsure band of that (trimap.ts).
+ * Merges several models' mattes into one. Subjects decide (several are averaged). An opinion counts
+ * only at soft edges, if both show the same thing. Then areas are decided as a whole
+ * (fill-areas.ts), and what is not connected to the subject fades. A refined matte replaces the
+ * unsure band (trimap.ts).
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import { type Borrow, borrowCopy, bytesAt, kernels, withMemory } from '../kernels/kernels.ts';
-import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
-import { AREA_RULES, type AreaRules, fillAreas, gridSize, type LookAt } from './fill-areas.ts';
+import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../unsure-share.ts';
+import { AREA_RULES, type AreaRules, fillAreas, gridSize, type MatteAt } from './fill-areas.ts';
 import { type Plane, resample, resampleAt } from './resample.ts';
 import { replaceUnsure } from './trimap.ts';
 
 export interface RoleMatte extends Size {
-  /** The plane has one byte a pixel, 255 opaque. */
+  /** One byte a pixel, 255 opaque. */
   readonly alpha: Uint8Array;
   readonly role: MatteRole;
-  /** The part of the picture in its pixels; undefined: all of it. Merging ignores it. */
+  /** In the picture's pixels; undefined: all of it. Merging ignores it. */
   readonly part?: Box | undefined;
 }
 
-/** Intersection over union at half opacity; 0.85 and 0.95 make no difference. */
+/** Intersection over union; 0.85 and 0.95 make no difference. */
 const AGREEMENT_MIN = 0.9;
 
 interface MergeRules extends AreaRules {
-  /** A look that has lost half of the body looks at something else. */
+  /** If a matte keeps less of the first one, it shows something else. */
   readonly shownAgainMin: number;
 }
 
@@ -34,16 +34,16 @@ export const MERGE_RULES: MergeRules = { ...AREA_RULES, shownAgainMin: 0.55 };
 /** Radius of the window around a pixel, relative to the picture's long side. */
 const WINDOW_REACH = 1 / 150;
 /**
- * Share of a pixel's window in which the subject is uncertain: up to the first an opinion has no
- * weight, from the second on all. A sharp edge is a thin line in its window, fur and hair fill
- * theirs. Of three pairs these have the least SAD on either half of 30 photos, by little.
+ * An opinion begins to count, and counts fully, at these uncertain shares of a pixel's window. A
+ * sharp edge is a thin line in its window; fur and hair fill theirs. Of three pairs these have the
+ * least SAD on either half of 30 photos, by little.
  */
 const UNCERTAIN_SHARE_MIN = 0.2;
 const UNCERTAIN_SHARE_FULL = 0.7;
-/** Weight of a matte at half opacity; a certain one has 1.05. */
+/** Weight at half opacity; a certain matte has 1.05. */
 const UNSURE_WEIGHT = 0.05;
 
-/** Makes a matte of `size`. The first of `mattes` is a subject. */
+/** @param mattes a subject first */
 export function mergeMattes(
   mattes: readonly RoleMatte[],
   size: Size,
@@ -53,19 +53,19 @@ export function mergeMattes(
   if (subject?.role !== 'subject') throw new Error('a plan without a subject');
   const count = size.width * size.height;
   const merged = withMemory(borrow => {
-    const own = lookAt(borrow, subject, size);
-    const looks = [
+    const own = matteAt(borrow, subject, size);
+    const mattesAt = [
       own,
       ...others
-        .map(matte => lookAt(borrow, matte, size))
+        .map(matte => matteAt(borrow, matte, size))
         .filter(
           ({ at, decides }) => !decides || shownAgain(own.at, at, count) >= rules.shownAgainMin,
         ),
     ];
     const at = borrow(count);
     bytesAt(at, count).set(bytesAt(own.at, count));
-    if (looks.length > 1) withMemory(borrow => mergeSoft(borrow, looks, at, size));
-    fillAreas(looks, at, size, rules);
+    if (mattesAt.length > 1) withMemory(borrow => mergeSoft(borrow, mattesAt, at, size));
+    fillAreas(mattesAt, at, size, rules);
     fadeIslands(at, size);
     return bytesAt(at, count).slice();
   });
@@ -78,7 +78,7 @@ function planeOf({ alpha: data, width, height }: RoleMatte): Plane {
   return { data, width, height };
 }
 
-function lookAt(borrow: Borrow, matte: RoleMatte, size: Size): LookAt {
+function matteAt(borrow: Borrow, matte: RoleMatte, size: Size): MatteAt {
   const source = planeOf(matte);
   const at = borrow(size.width * size.height);
   const isSame = matte.width === size.width && matte.height === size.height;
@@ -88,14 +88,14 @@ function lookAt(borrow: Borrow, matte: RoleMatte, size: Size): LookAt {
   return { at, decides: matte.role !== 'opinion', source };
 }
 
-/** Share of what `own` shows at half opacity that `other` shows too; 1 where it shows nothing. */
+/** Share of what `own` shows that `other` shows too. */
 function shownAgain(own: number, other: number, count: number): number {
   const shown = kernels.countFrom(own, count, 128);
   return shown === 0 ? 1 : kernels.countBoth(own, other, count) / shown;
 }
 
-/** Works in place, on what is soft: looks that decide are averaged, then opinions are heard. */
-function mergeSoft(borrow: Borrow, looks: readonly LookAt[], merged: number, size: Size): void {
+/** Averages deciding mattes where they are soft, then adds opinions; in place. */
+function mergeSoft(borrow: Borrow, mattesAt: readonly MatteAt[], merged: number, size: Size): void {
   const { width, height } = size;
   const count = width * height;
   const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
@@ -104,7 +104,7 @@ function mergeSoft(borrow: Borrow, looks: readonly LookAt[], merged: number, siz
   const rules = [CERTAIN_BELOW, CERTAIN_ABOVE] as const;
   kernels.uncertainShares(merged, width, height, reach, ...rules, counts, shares);
   const weights = [UNCERTAIN_SHARE_MIN, UNCERTAIN_SHARE_FULL] as const;
-  const deciding = looks.slice(1).filter(({ decides }) => decides);
+  const deciding = mattesAt.slice(1).filter(({ decides }) => decides);
   const others = borrowCopy(
     borrow,
     Int32Array.from(deciding, ({ at }) => at),
@@ -112,13 +112,12 @@ function mergeSoft(borrow: Borrow, looks: readonly LookAt[], merged: number, siz
   if (deciding.length > 0) {
     kernels.averageLooks(others, deciding.length, shares, merged, count, ...weights);
   }
-  for (const { at, decides } of looks) {
+  for (const { at, decides } of mattesAt) {
     if (decides || agreement(at, merged, count) < AGREEMENT_MIN) continue;
     kernels.hearOpinion(at, shares, merged, count, ...weights, UNSURE_WEIGHT);
   }
 }
 
-/** Intersection over union. */
 function agreement(one: number, other: number, count: number): number {
   const both = kernels.countBoth(one, other, count);
   const shown = (at: number) => kernels.countFrom(at, count, 128);
@@ -127,18 +126,17 @@ function agreement(one: number, other: number, count: number): number {
 }
 
 /*
- * Fades what lies apart from everything surely shown: the print of a poster, the shine of a wall. A
- * cell keeps the least alpha along the best way to a surely shown one (grey reconstruction:
+ * Fades what is apart from everything surely shown: the print of a poster, the shine of a wall. A
+ * cell keeps the least alpha along the best path to a surely shown one (grey reconstruction:
  * Vincent, IEEE Transactions on Image Processing, 1993). Hair and smoke fall off from a body and
  * stay.
  */
 
-/** Alpha from which a cell is surely shown. */
 const SHOWN_FROM = 128;
-/** Cells that a way may leap over: a wisp of hair has gaps. */
+/** Gaps of a wisp of hair that a path may cross, in cells. */
 const GAP = 2;
 
-/** Fades in place. A matte that shows nothing surely does not change: it may be glass. */
+/** In place. A matte that shows nothing surely does not change: it may be glass. */
 export function fadeIslands(alpha: number, size: Size): void {
   const grid = gridSize(size);
   const { width, height } = grid;

@@ -1,19 +1,18 @@
 /**
- * Resamples the picture to a model's size, and to that of the refinement's guide. Large ones are
- * averaged in whole boxes first (libvips' shrink); enlarging is bilinear, as in the networks'
- * training.
+ * Resamples the picture to a model's input or the refinement's guide. Large pictures are first
+ * averaged in whole boxes (libvips' shrink); enlarging is bilinear, as in the networks' training.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { type ColourRows, resampleColours } from './resample.ts';
 
-/** HWC RGB of `size`, stretched to it; the result is the caller's. */
+/** HWC RGB, owned by the caller. */
 export function createModelInput(picture: RgbaPicture, size: Size): Buffer {
   return shrinkOrStretch(picture, size, 3);
 }
 
-/** The picture's colours over grey, four bytes a pixel of `size`; the fourth is undefined. */
+/** Colours over grey, four bytes a pixel; the fourth is undefined. */
 export function createGuide(picture: RgbaPicture, size: Size): Buffer {
   return shrinkOrStretch(picture, size, 4);
 }
@@ -37,14 +36,13 @@ function boxSide(from: number, to: number): number {
 /** Bounds the rows in memory, and a box to the 256 pixels that the kernel can sum. */
 const BOX_SIDE_MAX = 16;
 
-/** Over grey where it is transparent. `strip`: the picture's rows of one row of boxes. */
+/** @param strip address for the rows of one row of boxes */
 function averageBoxes(picture: RgbaPicture, box: Size, strip: number): ColourRows {
   const { rgba, width, height, translucent } = picture;
   const plain = box.width === 1 && box.height === 1 && !translucent;
   return {
     width: Math.ceil(width / box.width),
     height: Math.ceil(height / box.height),
-    // The last box may be partial: then the rows cover less than their whole pixels.
     extent: { width: width / box.width, height: height / box.height },
     writeRow: (y, at) => {
       const top = y * box.height;
@@ -76,9 +74,8 @@ function copyRows(rows: ColourRows, channels: 3 | 4): Buffer {
 }
 
 /**
- * Middle grey: colours under transparent pixels are often the very background that was cut away. It
- * contrasts with dark and light, and is the mean of ISNet's training. Mistakes there do no harm:
- * alpha is multiplied by the source's.
+ * Middle grey: colours under transparent pixels are often the removed background. Grey contrasts
+ * with dark and light, and is the mean of ISNet's training.
  */
 const UNDER_TRANSPARENCY = 128;
 

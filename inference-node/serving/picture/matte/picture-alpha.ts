@@ -1,17 +1,14 @@
-/** The alpha of a picture: with its file's own, within a region, and put into its pixels. */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 
-/** a * b / 255, rounded, for values of 0 to 255 without a division. */
+/** a * b / 255, rounded, without a division. */
 function multiply(a: number, b: number): number {
   const product = a * b + 128;
   return (product + (product >>> 8)) >>> 8;
 }
 
-/** Works in place: a transparent pixel stays transparent. */
 export function multiplySourceAlpha(alpha: Uint8Array, { rgba, translucent }: RgbaPicture): void {
   if (!translucent) return;
-  // `alpha` and `rgba` have the same number of elements.
   for (let i = 0; i < rgba.length; i++) alpha[i] = multiply(alpha[i]!, rgba[i]! >>> 24);
 }
 
@@ -26,7 +23,7 @@ export function clearOutside(alpha: Uint8Array, { width, height }: Size, box: Bo
   alpha.fill(0, bottom * width, height * width);
 }
 
-/** Removes in place the colour where alpha is 0, so that a cut-out has no background left. */
+/** Clears colours where alpha is 0, so that a cut-out keeps no background. */
 export function applyAlpha({ rgba }: RgbaPicture, alpha: Uint8Array): void {
   for (let i = 0; i < rgba.length; i++) {
     const opacity = alpha[i]!;

@@ -1,16 +1,15 @@
-/** Cells of a small grid over a picture: which columns and rows of pixels each has. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type Borrow, borrowCopy } from '../kernels/kernels.ts';
 
 export interface PictureGrid extends Size {
   readonly picture: Size;
-  /** Address: the first column of each cell of a row, then the end of the last cell. */
+  /** Address: first columns of a row's cells, then the end. */
   readonly starts: number;
-  /** Address: for each pixel of a row its cell in the grid's row. */
+  /** Address: the cell of each pixel of a row. */
   readonly cells: number;
 }
 
-/** @param size of the grid; no side is longer than the picture's. */
+/** @param size of the grid, at most the picture's */
 export function layGrid(borrow: Borrow, picture: Size, size: Size): PictureGrid {
   const starts = Int32Array.from({ length: size.width + 1 }, (_, cell) =>
     startOf(cell, picture.width, size.width),
@@ -38,7 +37,6 @@ export function cellOfRow({ height, picture }: PictureGrid, y: number): number {
   return Math.floor((y * height) / picture.height);
 }
 
-/** The first of a line's pixels that lies in `cell`; `pixels` where `cell` is `cells`. */
 function startOf(cell: number, pixels: number, cells: number): number {
   return Math.ceil((cell * pixels) / cells);
 }

@@ -39,7 +39,7 @@ test('a part of a picture › shows nothing outside, and fades at its own sides 
   );
   t.deepEqual(row(30).slice(48, 53), [0, 0, 64, 191, 255]);
   t.deepEqual(row(30).slice(175, 180), [255, 191, 64, 0, 0]);
-  // The upper side is the picture's; the lower one, 64 pixels further, is not.
+  // The upper side is the picture's; the lower one is not.
   t.deepEqual(
     [0, 62, 63, 64].map(y => at(row(y), 100)),
     [255, 255, 128, 0],
@@ -63,7 +63,7 @@ test('a part of a picture › that is all of it makes the same file', async t =>
   t.deepEqual((await finishPicture(picture(), all, CHOICES)).file, file);
 });
 
-/** The alpha of a result in the middle and a corner of PART, then of LOW, and between the two. */
+/** Alpha in the middle and a corner of PART, then of LOW, and between the two. */
 async function alphaOf(mattes: Parameters<typeof finishPicture>[1]) {
   const mask = { ...CHOICES, resultKind: 'mask' as const };
   const { file } = await finishPicture(picture(), mattes, mask);

@@ -82,7 +82,7 @@ test('refinement › a blurred edge follows the edge of the colours', t => {
 });
 
 test('refinement › in a small picture, what lies near a sharp edge does not blur it', t => {
-  // A thing of the subject's colour in the background, beside a matte that is right.
+  // The background has the subject's colour, next to a correct matte.
   const mixed: Colour = [115, 100, 45];
   const picture = paintPicture(240, 200, x =>
     x === 120 ? mixed : x < 120 || (x > 125 && x < 131) ? RED : GREEN,
@@ -100,7 +100,7 @@ test('refinement › what the matte is sure of stays, whatever the colours say',
 });
 
 test('refinement › no seam where one tile ends and the next begins', t => {
-  // A straight edge with the same neighbourhood everywhere: every row must be the same.
+  // Every row must be the same.
   const picture = paintPicture(260, 330, x => (x < 130 ? RED : GREEN));
   const blurred = matteOf(260, 330, x => ((140 - x) / 20) * 255);
   const out = refineMatte(blurred, picture);
@@ -115,7 +115,7 @@ test('refinement › above the working size the answer is in the pixels of the p
   const picture = paintPicture(width, height, x => (x < 1201 ? RED : GREEN));
   const blurred = matteOf(1024, 1024, x => ((520 - x) / 16) * 255);
   const row = refineMatte(blurred, picture).subarray(600 * width, 601 * width);
-  // One pixel on each side of the edge of the colours: the jump is there and nowhere else.
+  // The jump is one pixel on each side of the edge, and nowhere else.
   t.true(at(row, 1200) - at(row, 1201) > 100, `${row[1200]} to ${row[1201]}`);
   t.true(at(row, 1190) > 200 && at(row, 1212) < 55, `${row[1190]}, ${row[1212]}`);
 });
@@ -125,7 +125,7 @@ const PIXELS = EDGE_SIZE.width * EDGE_SIZE.height;
 const EDGE_RED: Colour = [220, 40, 30];
 const EDGE_GREEN: Colour = [20, 150, 70];
 
-/** The share of the subject in each column's colour: an edge of a few pixels, half way across. */
+/** The subject's share of each column's colour: an edge of a few pixels. */
 const coverage = (x: number) => Math.min(1, Math.max(0, (51 - x) / 6));
 
 function paintEdge(subject: Colour, background: Colour): Uint8Array {
@@ -154,7 +154,7 @@ function applied(guide: Uint8Array, alpha: Uint8Array, size = EDGE_SIZE): Uint8A
   });
 }
 
-/** The matte is blurred over 24 pixels and 3 pixels aside, as a model does it. */
+/** Blurred over 24 pixels and 3 pixels aside, as by a model. */
 const blurred = matte(x => (60 - x) / 24);
 const truth = matte(coverage);
 const error = (alpha: Uint8Array) =>

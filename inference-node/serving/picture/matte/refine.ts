@@ -1,11 +1,8 @@
 /**
- * Refines the models' mattes to the picture's alpha: pure arithmetic.
- *
- *   mattes (models' sizes) -> merge, at the working size -> alpha from colours and no haze, at that
- *   size -> guided filter at that size, applied to the picture's own pixels -> foreground.ts
- *
- * Alpha is never rescaled per image. What a model is sure of does not change: the filter's answer
- * is weighted by how unsure the matte is.
+ * Refines the models' mattes to the picture's alpha: they are merged at the working size and
+ * corrected there by colours and haze, then a guided filter of that size is applied to the
+ * picture's own pixels. Certain alpha does not change: the filter's weight grows with the matte's
+ * uncertainty.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { withTrimap } from '../../models/trimap.ts';
@@ -35,32 +32,29 @@ import { createTrimap } from './trimap.ts';
 
 /** Up to this size the working size is the picture's own: edges come out sharper. */
 export const WORKING_PIXELS_MAX = 2 * 1024 * 1024;
-/** The working size of larger pictures, so that the work stops growing. */
 const WORKING_PIXELS_OF_LARGER = 1.5 * 1024 * 1024;
-/** Side of a tile that is filtered at once: 0.4 MB of sums and functions fit a core's cache. */
+/** 0.4 MB of sums and functions fit a core's cache. */
 const TILE_PX = 96;
 /**
- * Relative to the long side: windows reach as far as a model's blur. A wider one gives halos to
- * hard edges of small pictures, one above RADIUS_MAX to thin things in large ones.
+ * Relative to the long side: windows reach as far as a model's blur. Wider ones give halos to hard
+ * edges of small pictures, and above RADIUS_MAX to thin things in large ones.
  */
 const RADIUS_SHARE = 1 / 128;
 const RADIUS_MIN = 2;
-/** Alpha nearer than this to 0 or 255 is not changed. */
+/** Alpha nearer than this to 0 or 255 does not change. */
 const CERTAIN = 5;
-/** The filter's answer has full weight from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
+/** The filter has full weight from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
 const BLEND = 4;
 
-/** A merged matte at the working size of its picture, one byte a pixel. */
+/** At the working size of its picture, one byte a pixel. */
 export interface MergedMatte extends Size {
   readonly alpha: Uint8Array;
-  /** The matte before hints changed it; undefined: there are none. */
   readonly before?: BeforeHints | undefined;
 }
 
 export interface BeforeHints {
-  /** One byte a pixel. */
   readonly alpha: Uint8Array;
-  /** A pixel was of a body from this alpha on. */
+  /** Least alpha of a body's pixel. */
   readonly bodyFrom: number;
 }
 
@@ -91,7 +85,7 @@ export function refineMerged(
     clearHaze(cleared, size, before?.bodyFrom);
     const result = atSizeOf(picture, cleared, size);
     for (const tile of uncertainTiles(cleared, size)) {
-      // The filter fits one pixel more on each side: pixels between two tiles' functions need both.
+      // Pixels between two tiles need the functions of both.
       const models = filter.fit(source, expand(tile, 1, size));
       withMemory(borrow => applyAtFullSize(borrow, models, size, picture, tile, result));
     }
@@ -117,8 +111,7 @@ function atSizeOf({ width, height }: Size, at: number, size: Size): Buffer {
 }
 
 /**
- * Makes the input of a model that refines: the picture with a trimap of what the others made, four
- * bytes a pixel of `size`. Undefined: nothing in it is unsure.
+ * The picture with a trimap of the merged mattes, four bytes a pixel. Undefined: nothing is unsure.
  */
 export function createRefineInput(
   picture: RgbaPicture,
@@ -128,7 +121,7 @@ export function createRefineInput(
   const working = workingSize(picture);
   const trimap = createTrimap(mergeMattes(mattes, working), working);
   if (trimap === undefined) return undefined;
-  // The nearest: what lies between two of its values would say another thing.
+  // Interpolating a trimap would make other values.
   const column = Int32Array.from({ length: size.width }, (_, x) =>
     Math.floor(((x + 0.5) * working.width) / size.width),
   );
@@ -168,9 +161,7 @@ function* uncertainTiles(alpha: number, { width, height }: Size): Generator<Regi
   }
 }
 
-/**
- * Gives for each pixel of a line the two models that it lies between, and the share of the second.
- */
+/** Each pixel of a line has the two models around it, and the share of the second. */
 interface Between {
   readonly from: number;
   readonly firsts: Int32Array;
@@ -178,8 +169,8 @@ interface Between {
   readonly shares: Float32Array;
 }
 
-/** `tileStart` and `regionStart` are of the working size, `scale` from there to the picture. */
-function placeBetween(
+/** @param scale from working pixels to the picture's */
+function locateBetween(
   tileStart: number,
   tileLength: number,
   regionStart: number,
@@ -192,11 +183,11 @@ function placeBetween(
   const seconds = new Int32Array(length);
   const shares = new Float32Array(length);
   for (let i = 0; i < length; i++) {
-    const place = (from + i + 0.5) / scale - 0.5 - regionStart;
-    const first = Math.min(regionLength - 1, Math.max(0, Math.floor(place)));
+    const position = (from + i + 0.5) / scale - 0.5 - regionStart;
+    const first = Math.min(regionLength - 1, Math.max(0, Math.floor(position)));
     firsts[i] = first;
     seconds[i] = Math.min(regionLength - 1, first + 1);
-    shares[i] = Math.min(1, Math.max(0, place - first));
+    shares[i] = Math.min(1, Math.max(0, position - first));
   }
   return { from, firsts, seconds, shares };
 }
@@ -212,8 +203,8 @@ function applyAtFullSize(
   const { rgba, width, height, translucent } = picture;
   const scaleX = width / working.width;
   const scaleY = height / working.height;
-  const across = placeBetween(tile.left, tile.width, region.left, region.width, scaleX);
-  const down = placeBetween(tile.top, tile.height, region.top, region.height, scaleY);
+  const across = locateBetween(tile.left, tile.width, region.left, region.width, scaleX);
+  const down = locateBetween(tile.top, tile.height, region.top, region.height, scaleY);
   const count = across.firsts.length;
   const between = [
     borrowCopy(borrow, across.firsts),
@@ -226,7 +217,6 @@ function applyAtFullSize(
   const pixels = pixelsAt(pixelsAddress, count);
   const answers = bytesAt(alphaAddress, count);
   const rowBytes = region.width * VECTOR_BYTES;
-  // The arrays of `down` have one element per row.
   for (let y = 0; y < down.firsts.length; y++) {
     const from = (down.from + y) * width + across.from;
     const own = rgba.subarray(from, from + count);

@@ -115,7 +115,7 @@ test('arithmetic › a model sees the mean of what it is shrunk from', t => {
   const size = { width: 8, height: 8 };
   for (const [width, height] of [
     [64, 64],
-    // Boxes of as many white pixels as there may be in one.
+    // The most white pixels in a box.
     [128, 128],
     [100, 37],
     [1000, 8],
@@ -166,7 +166,7 @@ test('arithmetic › what lies hidden under transparency is not shown to a model
   t.deepEqual([...half.subarray(0, 3)], [102, 153, 128]);
 });
 
-// Colours under transparent pixels are arbitrary: whatever they are, the result is the same.
+// Colours under transparent pixels must not change the result.
 
 const DISC = [120, 90, 70] as const;
 const MODEL = { width: 64, height: 64 };
@@ -179,7 +179,7 @@ const CHOICES = {
 
 const even = (value: number) => () => [value, value, value];
 
-/** An antialiased disc whose centre is the picture's. @param texture added to its colour. */
+/** An antialiased disc in the middle. @param texture added to its colour */
 function disc(side: number, texture: number, hidden: Colour): Pixels {
   return paint(side, side, 4, (x, y) => {
     const far = Math.hypot(x - side / 2, y - side / 2);
@@ -189,9 +189,7 @@ function disc(side: number, texture: number, hidden: Colour): Pixels {
   });
 }
 
-/**
- * Makes a matte soft as a model's, from what a model sees: a hidden colour that is seen changes it.
- */
+/** Soft as a model's; a visible hidden colour would change it. */
 function matteOf(input: Buffer, blurPx: number): Buffer {
   const alpha = Buffer.alloc(MODEL.width * MODEL.height);
   for (let i = 0; i < alpha.length; i++) {
@@ -230,7 +228,7 @@ test('hidden colours › change no pixel of the result, whatever the texture, so
     blurPx: fc.integer({ min: 1, max: 20 }),
     bytes: fc.uint8Array({ minLength: 30, maxLength: 30 }),
   });
-  // Within it nothing of `t`: its first failure would stand for the smallest that is found.
+  // A failed assertion of `t` would hide the smallest counterexample.
   await t.notThrowsAsync(
     fc.assert(
       fc.asyncProperty(cases, async ({ side, texture, blurPx, bytes }) => {

@@ -1,7 +1,7 @@
 /**
  * Resamples 8-bit pixels with a triangle, along the rows, then across them, widened by the factor
- * of the shrink, so that nothing aliases. At edges taps outside are dropped and the others scaled
- * to 1 (Pillow's Resample.c). Only the rows that the next one needs are kept.
+ * of the shrink against aliasing. At edges, taps outside are dropped and the others scaled to 1
+ * (Pillow's Resample.c).
  */
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -20,20 +20,22 @@ export interface Plane extends Size {
 }
 
 export interface ColourRows extends Size {
-  /** The size that they cover, in their own pixels; fractional where the last one is partial. */
+  /** Covered size in their own pixels; fractional if the last one is partial. */
   readonly extent: Size;
-  /** Writes row `y` to an address of the kernels' memory. Called once per row, in order. */
+  /** Called once per row, in order. @param at address */
   writeRow(y: number, at: number): void;
 }
 
 interface Axis {
-  /** Taps per output pixel; unused ones have weight 0, and so have pixels up to a multiple of 4. */
+  /**
+   * Per output pixel. Unused taps have weight 0, as have all of the pixels up to a multiple of 4.
+   */
   readonly taps: number;
   readonly starts: Int32Array;
   readonly weights: Float32Array;
 }
 
-/** A line of `from` pixels, of which those from `start` on, as many as `extent`, become `to`. */
+/** `extent` of `from` pixels, beginning at `start`, become `to`. */
 interface Line {
   readonly from: number;
   readonly start: number;
@@ -41,7 +43,7 @@ interface Line {
   readonly to: number;
 }
 
-/** @param reach of the weights, in pixels of the coarser side. */
+/** @param reach of the weights, in pixels of the coarser side */
 export function createAxis(
   { from, start, extent, to }: Line,
   reach: number,
@@ -66,7 +68,7 @@ export function createAxis(
   return { taps, starts, weights };
 }
 
-/** @param extent what `from` pixels cover: less than `from` where the last one is partial. */
+/** @param extent less than `from` if the last pixel is partial */
 function triangleAxis(from: number, extent: number, to: number): Axis {
   return createAxis({ from, start: 0, extent, to }, 1, distance =>
     Math.max(0, 1 - Math.abs(distance)),
@@ -74,9 +76,9 @@ function triangleAxis(from: number, extent: number, to: number): Axis {
 }
 
 /**
- * Keeps the rows of vectors that the next row of the result needs.
- * @param along writes a row to an address. Called once per row, in order.
- * @param across gets for each row of the result the addresses of its rows, and their weights.
+ * Keeps only the rows for the next row of the result.
+ * @param along writes a row to an address; called once per row, in order
+ * @param across gets for each row of the result the addresses of its rows, and their weights
  */
 export function acrossRows(
   borrow: Borrow,
@@ -89,7 +91,6 @@ export function acrossRows(
   const ring = Array.from({ length: taps }, () => borrow(to.width * VECTOR_BYTES));
   const rowsAt = borrow(4 * taps);
   const addresses = pixelsAt(rowsAt, taps);
-  // `ring` has an address for each tap, `starts` an element for each row of the result.
   for (let y = 0, rows = 0; y < to.height; y++) {
     const first = starts[y]!;
     for (; rows < first + taps; rows++) along(rows, ring[rows % taps]!);
@@ -98,17 +99,14 @@ export function acrossRows(
   }
 }
 
-/** A plane of bytes in the kernels' memory. */
 export interface PlaneAt extends Size {
   readonly at: number;
 }
 
-/** Rows of a plane of bytes that are made at once. */
 const STRIP_BYTES = 1024 * 1024;
 
 type WriteRows = (from: number, to: number, out: number) => void;
 
-/** Resamples rows of `to`, each time those that are asked for. */
 function greyRows(borrow: Borrow, { at, width, height }: PlaneAt, to: Size): WriteRows {
   const along = triangleAxis(width, width, to.width);
   const across = triangleAxis(height, height, to.height);
@@ -120,12 +118,11 @@ function greyRows(borrow: Borrow, { at, width, height }: PlaneAt, to: Size): Wri
     kernels.resampleGrey(at, width, height, ...columns, to.width, ...rows, scratch, ...range);
 }
 
-/** Writes rows `from` to `end` of the plane at `to`. */
+/** @param out address of rows `from` to `end` of the result */
 export function resampleAt(plane: PlaneAt, to: Size, out: number, from = 0, end = to.height): void {
   withMemory(borrow => greyRows(borrow, plane, to)(from, end, out));
 }
 
-/** Gives the plane at `to`; the result is the caller's. */
 export function resamplePlane(plane: PlaneAt, { width, height }: Size): Buffer {
   const result = Buffer.allocUnsafeSlow(width * height);
   withMemory(borrow => {

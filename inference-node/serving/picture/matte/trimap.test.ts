@@ -6,7 +6,7 @@ import { createModelInput } from './model-input.ts';
 import { createRefineInput } from './refine.ts';
 import { createTrimap, replaceUnsure } from './trimap.ts';
 
-/** Reaches two pixels. */
+/** Two pixels. */
 const REACH = 2 / 20;
 const SIZE = { width: 20, height: 3 };
 const matteOf = (alphaAt: (x: number) => number, { width, height } = SIZE) =>
@@ -66,9 +66,9 @@ test('the refined matte › counts where the matte is unsure, and less towards c
     right.toSorted((a, b) => b - a),
   );
   const steps = [...left, ...right].map((value, i, all) => Math.abs(value - (all[i - 1] ?? value)));
-  // The band begins with a fourth of the 195 levels at most.
+  // A fourth of the 195 levels at most.
   t.true(Math.max(...steps) <= 56, `${left} | ${right}`);
-  // A sure spot of three pixels, with the band all around it.
+  // A sure spot of three pixels inside of the band.
   const isSpot = (i: number) => [i % 60, Math.floor(i / 60)].every(at => at >= 29 && at < 32);
   const spot = Uint8Array.from({ length: 3600 }, (_, i) => {
     return [i % 60, Math.floor(i / 60)].every(at => at >= 23 && at < 38) ? 255 : 100;

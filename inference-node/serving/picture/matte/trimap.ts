@@ -1,20 +1,20 @@
 /**
- * Finds the unsure band of a merged matte, where a refining model decides: all that is not deep
- * inside of what is surely the subject or surely the background. Pure arithmetic.
+ * The unsure band of a merged matte, where a refining model decides: everything not deep inside of
+ * what is surely the subject or surely the background.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { TRIMAP } from '../../models/trimap.ts';
 import { borrowCopy, floatsAt, kernels, withMemory } from '../kernels/kernels.ts';
-import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
+import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../unsure-share.ts';
 
 /**
- * The band goes so far over what is unsure, relative to the picture's long side. The band of the
- * plan `standard` then holds 0.97 of its error in 15 % of a picture; 0.98 in 22 % at twice the
- * reach, 0.94 in 11 % at half of it (bench/MEASUREMENTS.md).
+ * Margin around unsure pixels, relative to the picture's long side. The band of the plan `standard`
+ * then holds 0.97 of its error in 15 % of a picture; twice the margin 0.98 in 22 %, half of it 0.94
+ * in 11 % (bench/MEASUREMENTS.md).
  */
 const BAND_REACH = 1 / 100;
 
-/** Undefined: nothing is unsure. @param matte one byte a pixel of `size` */
+/** Undefined: nothing is unsure. */
 export function createTrimap(
   matte: Uint8Array,
   size: Size,
@@ -42,8 +42,8 @@ export function createTrimap(
 }
 
 /**
- * Works in place: `refined` counts where `matte` is unsure, and less and less over what the band
- * adds to that, down to nothing, so that no edge of the band shows. All else keeps its value.
+ * In place: `refined` replaces unsure pixels, and fades out over the margin, so that no edge of the
+ * band shows.
  */
 export function replaceUnsure(
   refined: Uint8Array,
@@ -62,7 +62,7 @@ export function replaceUnsure(
     const { width, height } = size;
     kernels.uncertainShares(at, width, height, reach, background, subject, counts, out);
     const shares = floatsAt(out, matte.length);
-    // All planes have as many elements. A window half in the band is at its edge.
+    // A window half in the band is at its edge.
     for (let i = 0; i < matte.length; i++) {
       if (trimap[i] !== TRIMAP.unsure) continue;
       const weight = Math.max(0, 2 * shares[i]! - 1);

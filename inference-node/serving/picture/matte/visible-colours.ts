@@ -1,6 +1,6 @@
 /**
- * Extends visible colours to where the picture is transparent (pull-push). The hidden ones are
- * arbitrary, often the very background that was cut away; grey would be mixed in too.
+ * Extends visible colours to transparent areas (pull-push). Hidden colours are arbitrary, often the
+ * removed background; grey would be mixed in too.
  */
 import {
   type Borrow,
@@ -14,9 +14,8 @@ import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
 import { cellOfRow, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 
-/** One opaque pixel adds this to the opacities of the kernels' sums. */
 const OPAQUE = 255;
-/** Weight of a coarser level's colour relative to one opaque pixel of the finer level. */
+/** Relative to one opaque pixel of the finer level. */
 const COARSER_COLOURS_WEIGHT = 0.05 * OPAQUE;
 
 export interface VisibleColours {
@@ -24,7 +23,7 @@ export interface VisibleColours {
   readonly at: number;
 }
 
-/** Undefined: the picture is opaque. The result lives as long as the memory that it borrowed. */
+/** Undefined: the picture is opaque. Valid as long as the borrowed memory. */
 export function carryVisible(
   borrow: Borrow,
   picture: RgbaPicture,
@@ -37,7 +36,7 @@ export function carryVisible(
   return { grid, at };
 }
 
-/** Works in place; opaque pixels and opacities stay. `pixels`: `count` from column `left` on. */
+/** @param pixels address of `count` from column `left` on; changed in place */
 export function layOver(
   { grid, at }: VisibleColours,
   pixels: number,

@@ -1,12 +1,10 @@
-/** Images that wait for a picture worker. */
-
 export interface Waiting<Value> {
   readonly sinceMs: number;
   readonly resolve: (value: Value) => void;
   readonly reject: (reason: unknown) => void;
 }
 
-/** Bounded by the node's admission: an image waits here with its permit. */
+/** Bounded by the node's admission: an image waits with its permit. */
 export class LeaseQueue<Value> {
   readonly #waiting = { sync: new Set<Waiting<Value>>(), async: new Set<Waiting<Value>>() };
 
@@ -14,7 +12,6 @@ export class LeaseQueue<Value> {
     return this.#waiting.sync.size + this.#waiting.async.size;
   }
 
-  /** Settles when the entry is taken out and settled; rejects with the signal's reason. */
   wait(priority: 'sync' | 'async', signal: AbortSignal): Promise<Value> {
     const queue = this.#waiting[priority];
     return new Promise((resolve, reject) => {

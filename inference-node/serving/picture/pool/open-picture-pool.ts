@@ -1,8 +1,8 @@
 /**
- * The pool of picture workers: processes with at most one image each, and the queue for them. One
- * that ends is replaced at once; after one that could not start after a delay, longer each time.
- * The place of one that does not die stays empty: it still has its memory. With more than half lost
- * that way the pool has failed, and the node must end.
+ * The pool of picture workers, processes with at most one image each. A worker that ends is
+ * replaced at once; if it could not start, after a growing delay. A worker that does not die keeps
+ * its memory, and so its slot. If more than half are lost that way, the pool has failed and the
+ * node must end.
  */
 
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -50,31 +50,32 @@ import {
   WorkerProcess,
 } from './worker-process.ts';
 
-/** Delays after each worker in a row that did not become ready; the last one repeats. */
+/** The last one repeats. */
 const RESTART_DELAYS_MS = [1_000, 2_000, 5_000, 10_000] as const;
 /**
- * Died in a row before they were ready: then the pool does not open. If none lives, waiting images
- * are refused, and come again or go elsewhere. No worker has seen them, so they stay blameless.
+ * If this many in a row die before they are ready, the pool does not open. If none lives, waiting
+ * images are refused; no worker has seen them, so they are not to blame.
  */
 const FAILED_STARTS_MAX = 3;
 
-/** Share of stuck workers at which the pool fails: a disk or kernel at fault takes them all. */
+/** A broken disk or kernel blocks all workers. */
 const STUCK_SHARE_MAX = 0.5;
 
 export interface PicturePoolOptions {
   readonly workers: number;
-  /** The workers' whole environment, except for what the pool sets itself. */
+  /** The workers' whole environment, except for the pool's own variables. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;
-  /** Undefined: the workers read no HEIC. */
   readonly heif?: HeifDecoder | undefined;
-  /** Model inputs go into these buffers, and come back with mattes. Undefined: into new memory. */
+  /** For model inputs and mattes. Undefined: new memory each time. */
   readonly buffers?: BufferPool;
   readonly limits?: Partial<WorkerLimits>;
   readonly restartDelaysMs?: readonly number[];
 }
 
-/** When every worker is warm. Rejects, with nothing left behind, when some do not start in a row. */
+/**
+ * Resolves once every worker is warm. Rejects, and closes all, if several in a row do not start.
+ */
 export async function openPicturePool(options: PicturePoolOptions): Promise<PicturePool> {
   const pool = new ChildPicturePool(options);
   try {
@@ -91,7 +92,7 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   readonly #options: PicturePoolOptions;
   readonly #limits: WorkerLimits;
   readonly #log: Logger;
-  /** The index is the worker's slot; undefined until a delayed restart. */
+  /** The index is the slot; undefined until a delayed restart. */
   readonly #workers: (WorkerProcess | undefined)[];
   readonly #leases = new Set<WorkerLease>();
   readonly #queue = new LeaseQueue<PictureLease>();
@@ -158,9 +159,9 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   }
 
   processes(): PictureProcess[] {
-    return this.#workers.flatMap((worker, place) => {
+    return this.#workers.flatMap((worker, slot) => {
       const pid = worker?.pid;
-      return pid === undefined ? [] : [{ place, pid, residentBytes: readResidentBytes(pid) }];
+      return pid === undefined ? [] : [{ slot, pid, residentBytes: readResidentBytes(pid) }];
     });
   }
 
@@ -201,29 +202,28 @@ class ChildPicturePool implements PicturePool, WorkerListener {
 
   onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit | undefined): void {
     this.#ends[end] += 1;
-    const place = this.#workers.indexOf(worker);
-    this.#report(place, end, exit);
+    const slot = this.#workers.indexOf(worker);
+    this.#report(slot, end, exit);
     if (end !== 'start' || this.#closing) return;
     this.#failedStarts += 1;
     if (this.#failedStarts < FAILED_STARTS_MAX) return;
-    // Only the first workers decide whether the pool opens; later the promise is already settled.
     this.#started.reject(new Error(`a picture worker did not start (${describeExit(exit)})`));
     if (this.#workers.some(other => other?.started)) return;
     for (const { reject } of this.#queue.drain()) reject(noWorkers());
   }
 
   onGone(worker: WorkerProcess): void {
-    const place = this.#workers.indexOf(worker);
-    this.#workers[place] = undefined;
+    const slot = this.#workers.indexOf(worker);
+    this.#workers[slot] = undefined;
     this.#removeLeft(worker.lastPid);
     if (this.#closing) this.#settleClose();
     else if (this.#failure !== undefined) return;
-    else if (worker.neverStarted) this.#restartLater(place);
-    else this.#workers[place] = this.#spawn();
+    else if (worker.neverStarted) this.#restartLater(slot);
+    else this.#workers[slot] = this.#spawn();
     this.#changed();
   }
 
-  /** A worker that was killed beside a program of a codec has left a folder. */
+  /** A worker that was killed during a codec's program left a folder. */
   #removeLeft(pid: number | undefined): void {
     try {
       if (pid !== undefined) removeLeft(pid);
@@ -233,19 +233,19 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   }
 
   onStuck(worker: WorkerProcess, pid: number): void {
-    const place = this.#workers.indexOf(worker);
-    this.#log.error({ place, workerPid: pid }, 'picture worker was killed and does not die');
+    const slot = this.#workers.indexOf(worker);
+    this.#log.error({ place: slot, workerPid: pid }, 'picture worker was killed and does not die');
     if (this.#closing) {
       this.#settleClose();
     } else if (this.#countStuck() > STUCK_SHARE_MAX * this.#options.workers) {
-      this.#fail(`process ${pid} of picture worker ${place} was killed and does not die`);
+      this.#fail(`process ${pid} of picture worker ${slot} was killed and does not die`);
     }
     this.#changed();
   }
 
   onOutput(worker: WorkerProcess, line: string): void {
-    const place = this.#workers.indexOf(worker);
-    this.#log.warn({ place, workerPid: worker.pid, line }, 'picture worker wrote');
+    const slot = this.#workers.indexOf(worker);
+    this.#log.warn({ place: slot, workerPid: worker.pid, line }, 'picture worker wrote');
   }
 
   #fail(reason: string): void {
@@ -264,17 +264,16 @@ class ChildPicturePool implements PicturePool, WorkerListener {
     for (const listener of this.#listeners) listener();
   }
 
-  #restartLater(place: number): void {
+  #restartLater(slot: number): void {
     const delaysMs = this.#options.restartDelaysMs ?? RESTART_DELAYS_MS;
     const delayMs = delaysMs[Math.min(this.#failedStarts, delaysMs.length) - 1];
     const restart = setTimeout(() => {
       this.#restarts.delete(restart);
-      this.#workers[place] = this.#spawn();
+      this.#workers[slot] = this.#spawn();
     }, delayMs);
     this.#restarts.add(restart);
   }
 
-  /** A lease has ended: its worker becomes idle again, or ends. */
   forget(lease: WorkerLease): void {
     this.#leases.delete(lease);
   }
@@ -287,7 +286,6 @@ class ChildPicturePool implements PicturePool, WorkerListener {
     this.#encodeRates.add(format, ms, size);
   }
 
-  /** An image's model input or matte is no longer needed. */
   giveBack(pixels: Buffer): void {
     this.#options.buffers?.giveBack(pixels);
   }
@@ -323,8 +321,8 @@ class ChildPicturePool implements PicturePool, WorkerListener {
     this.#empty.resolve();
   }
 
-  #report(place: number, end: PictureWorkerEnd, exit: ChildExit | undefined): void {
-    const fields = { place, end, code: exit?.code, signal: exit?.signal, err: exit?.error };
+  #report(slot: number, end: PictureWorkerEnd, exit: ChildExit | undefined): void {
+    const fields = { place: slot, end, code: exit?.code, signal: exit?.signal, err: exit?.error };
     switch (end) {
       case 'closed':
       case 'recycled':
@@ -369,7 +367,7 @@ class WorkerLease implements PictureLease {
     const files = [file, ...beside.map(one => one.file)];
     const { head, parts } = await this.worker.ask('decoded', message, files, signal);
     const { format, size, mended, decodeMs } = head;
-    // The time of a background or of hints says nothing about images.
+    // A background or hints would distort the rate.
     if (beside.length === 0) this.#pool.noteDecode(format, size, decodeMs);
     this.#modelInputs.push(...parts);
     return { format, ...size, modelInputs: parts, mended, decodeMs };
@@ -427,10 +425,10 @@ class WorkerLease implements PictureLease {
     return { crop: head.crop, refineMs: head.refineMs };
   }
 
-  async look({ alpha, size }: SizedAlpha, signal: AbortSignal): Promise<NextCrop> {
+  async takeCrop({ alpha, size }: SizedAlpha, signal: AbortSignal): Promise<NextCrop> {
     this.#requireHeld(signal);
     requireAlpha(alpha, size);
-    const { head } = await this.worker.ask('crop', { kind: 'look', size }, [alpha], signal);
+    const { head } = await this.worker.ask('crop', { kind: 'takeCrop', size }, [alpha], signal);
     this.#giveBack([alpha]);
     return { crop: head.crop, refineMs: head.refineMs };
   }
@@ -442,7 +440,7 @@ class WorkerLease implements PictureLease {
     const { head, parts } = await this.worker.ask('finished', message, sent, signal);
     const { size, input, subject, timings } = head;
     const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
-    // With the smaller of the two an estimate would be far too high.
+    // The smaller of the two would make the estimate far too high.
     const larger = size.width * size.height > input.width * input.height ? size : input;
     this.#pool.noteEncode(choices.outputFormat, larger, finishMs);
     const [file, ...beside] = parts;
@@ -454,8 +452,7 @@ class WorkerLease implements PictureLease {
   }
 
   /**
-   * With the inputs of models, whose runs are over. Of an image that ends otherwise something may
-   * still be on its way.
+   * Also returns model inputs, whose runs are over. If an image fails, some may still be in use.
    */
   #giveBack(alphas: readonly Buffer[]): void {
     for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);

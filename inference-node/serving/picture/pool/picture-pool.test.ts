@@ -14,7 +14,7 @@ import {
   writeJxl,
 } from '../../test/pictures.ts';
 import { isAlive, stop, until } from '../../test/processes.ts';
-import { boxInInput } from '../look-input.ts';
+import { boxInInput } from '../run-input.ts';
 import { openPicturePool, type PicturePoolOptions } from './open-picture-pool.ts';
 import type { DecodeRequest, PictureLease, PicturePool, PictureWorkerEnd } from './picture-pool.ts';
 
@@ -22,14 +22,14 @@ const test = ava.serial;
 
 const NEVER = new AbortController().signal;
 const MODEL_SIZE = { width: 16, height: 16 };
-/** No picture of these tests comes near this budget, of anything. */
+/** No picture of these tests comes near it. */
 const ENOUGH = 2 ** 40;
 const ALPHA = Buffer.alloc(16 * 16, 255);
 
 const slopePng = await asSharp(paintSlope(40, 30)).png().toBuffer();
 const slopeJxl = await writeJxl(paintSlope(40, 30));
-/** 36 megapixels that fit into 100 KB: some looks of the watch at its work. */
-// Interlaced, it takes four times as long: the budget is looked at now and then.
+/** 36 megapixels in 100 KB: the watch reads several times. */
+// Interlacing takes four times as long.
 const heavyPng = await sharp({
   create: { width: 6_000, height: 6_000, channels: 3, background: '#4a6' },
 })
@@ -49,15 +49,13 @@ async function openPool(
   return pool;
 }
 
-/** The limits of a picture; a test makes one of them small, and large again. */
+/** Tests shrink one of them. */
 const limits = {
   cpuMs: { base: ENOUGH, perMegapixel: 0 },
   wallMs: { base: ENOUGH, perMegapixel: 0 },
   residentBytes: { base: ENOUGH, perMegapixel: 0 },
 };
-/**
- * Tests that need no pool of their own share it: a worker takes longer to start than most of them.
- */
+/** Starting a worker takes longer than most tests. */
 let pool: PicturePool;
 let endsBefore: Readonly<Record<PictureWorkerEnd, number>>;
 
@@ -91,7 +89,7 @@ function onlyPid(pool: PicturePool): number {
 
 const untilGone = (pid: number) => until(`process ${pid} is gone`, () => !isAlive(pid));
 
-/** Requires that the pool works after a failure, with one more end of this kind. */
+/** The pool works after a failure, with one more end of this kind. */
 async function requireRecovery(t: ExecutionContext, end: PictureWorkerEnd): Promise<void> {
   const lease = await pool.acquire('sync', NEVER);
   await decode(lease);
@@ -175,7 +173,7 @@ test('an image over its memory is the image’s fault', async t => {
   await finish(lease);
   lease.release();
   const next = await pool.acquire('sync', NEVER);
-  // Stopped, its memory stays the same: under the budget it would not be killed.
+  // Stopped, its memory does not grow.
   await stop(onlyPid(pool));
   residentBytes.base = 2 ** 20;
   await rejectsWith(t, decode(next), IMAGE_FAULT);
@@ -358,7 +356,7 @@ test('a worker that dies while the pool opens is replaced, and the pool opens', 
   t.is(own.processes().length, 1);
 });
 
-/** The size of a further model, which the test requests after the picture was decoded. */
+/** A further model's size, requested after decoding. */
 const FURTHER = { width: 7, height: 9 };
 const AS_IT_IS = { part: undefined };
 const IN_FRAME = { input: { kind: 'framed' }, part: undefined } as const;
@@ -395,12 +393,12 @@ test('a worker chooses among looks at what it sees, and keeps none of them', asy
   const { lease } = await leaseOf(pool);
   await decode(lease);
   const alpha = Buffer.alloc(256, 255);
-  // What is surely seen at first is seen again.
+  // Everything surely shown is shown again.
   const faint = Buffer.alloc(256, 120).fill(255, 0, 128);
-  const look = (alpha: Buffer, role: 'subject' | 'secondLook') =>
+  const matteOf = (alpha: Buffer, role: 'subject' | 'secondLook') =>
     ({ alpha, size: MODEL_SIZE, role }) as const;
-  const before = [look(faint, 'subject'), look(faint, 'secondLook')];
-  const further = [1, 2, 3].map(() => look(alpha, 'secondLook'));
+  const before = [matteOf(faint, 'subject'), matteOf(faint, 'secondLook')];
+  const further = [1, 2, 3].map(() => matteOf(alpha, 'secondLook'));
   t.deepEqual(await lease.choose([...before, ...further], 3, true, NEVER), {
     mattes: [2, 0, 1].map((at, order) => ({ at, role: order === 0 ? 'subject' : 'secondLook' })),
     settled: true,
@@ -435,8 +433,8 @@ test('a given matte makes the result that the models made, and nothing else is t
   const part = { left: 10, top: 5, width: 20, height: 16 };
   const beside = { left: 0, top: 12, width: 9, height: 10 };
   for (const parts of [[undefined], [part], [part, beside]]) {
-    const look = { alpha, size: MODEL_SIZE, role: 'subject' } as const;
-    const mattes = parts.map(part => ({ ...look, part }));
+    const matte = { alpha, size: MODEL_SIZE, role: 'subject' } as const;
+    const mattes = parts.map(part => ({ ...matte, part }));
     await decode(lease);
     const first = await lease.finish({ mattes, ...order }, NEVER);
     t.true((first.matte?.length ?? 0) > 16);
@@ -483,27 +481,27 @@ test('a look at the crop that a hint wants adds what it shows, and the matte is 
   t.is(rgb.length, 3 * 256);
   const alpha = Buffer.alloc(256);
   for (let y = 3; y < 13; y++) alpha.fill(255, 16 * y + 3, 16 * y + 13);
-  t.is((await lease.look({ alpha, size: MODEL_SIZE }, NEVER)).crop, undefined);
+  t.is((await lease.takeCrop({ alpha, size: MODEL_SIZE }, NEVER)).crop, undefined);
   const { subject } = await lease.finish({ mattes: [], ...order }, NEVER);
   const { left, top, width: wide } = subject!.inputBox;
   t.true(left >= 8 && top >= 6 && left + wide <= 28 && wide > 10, JSON.stringify(subject));
   await decode(lease);
-  // The box is much wider than what is found: another look follows, and the first is the best.
+  // The box is much wider than the object: another crop follows, and the first is the best.
   const empty = { alpha: Buffer.alloc(256), size: MODEL_SIZE, role: 'subject' } as const;
   const loose = { ...order, hints: { keep: [{ box: [10, 8, 30, 24] as const }] } };
   t.truthy((await lease.merge({ mattes: [empty], ...loose }, NEVER)).crop);
   const small = Buffer.alloc(256);
   for (let y = 6; y < 10; y++) small.fill(255, 16 * y + 6, 16 * y + 10);
-  t.truthy((await lease.look({ alpha: small, size: MODEL_SIZE }, NEVER)).crop);
+  t.truthy((await lease.takeCrop({ alpha: small, size: MODEL_SIZE }, NEVER)).crop);
   const nothing = { alpha: Buffer.alloc(256), size: MODEL_SIZE };
-  t.is((await lease.look(nothing, NEVER)).crop, undefined);
+  t.is((await lease.takeCrop(nothing, NEVER)).crop, undefined);
   const best = (await lease.finish({ mattes: [], ...loose }, NEVER)).subject;
   t.true(best !== undefined && best.inputBox.width > 3 && best.inputBox.width < 14);
   await decode(lease);
   const plain = await lease.finish({ mattes: [matte], ...order, hints: undefined }, NEVER);
   t.deepEqual([plain.subject, height], [undefined, 30], 'nothing of the image before is left');
   await decode(lease);
-  await t.throwsAsync(lease.look({ alpha, size: MODEL_SIZE }, NEVER), { code: 'NODE_FAULT' });
+  await t.throwsAsync(lease.takeCrop({ alpha, size: MODEL_SIZE }, NEVER), { code: 'NODE_FAULT' });
   lease.release();
 });
 
@@ -630,8 +628,8 @@ test('a background picture › is not blamed for the image', async t => {
 });
 
 test('a background picture › that takes too much is blamed, not the image', async t => {
-  // Each megapixel takes from what is allowed: nothing is left once the background is opened. An
-  // AVIF of that size is decoded for half a second, so that the watch looks meanwhile.
+  // Nothing of the budget is left once the background is opened. An AVIF of that size is decoded
+  // for half a second, so that the watch reads meanwhile.
   const { residentBytes } = limits;
   residentBytes.base = 9 * 2 ** 30;
   residentBytes.perMegapixel = -(2 ** 30);

@@ -1,11 +1,9 @@
-/** Measures the time that pictures took, for each megapixel. */
-
 import type { Size } from '@matting/proto/contract/finishing.ts';
 
-/** Weight of earlier pictures at each new one: nine tenths are forgotten after ten pictures. */
+/** How much earlier pictures count at each new one. */
 const WEIGHT_OF_PAST = 0.8;
 
-/** The rate comes from sums, so that a tiny picture, all overhead, is not a slow megapixel. */
+/** A quotient of sums, so that a tiny picture, which is all overhead, is not a slow megapixel. */
 class MegapixelRate {
   #ms = 0;
   #megapixels = 0;
@@ -20,7 +18,6 @@ class MegapixelRate {
   }
 }
 
-/** Keeps one rate over all pictures and one for each of their formats. */
 export class FormatRates<F> {
   readonly all = new MegapixelRate();
   readonly #byFormat = new Map<F, MegapixelRate>();
@@ -35,7 +32,6 @@ export class FormatRates<F> {
     rate.add(ms, size);
   }
 
-  /** Milliseconds per megapixel of each format so far. */
   byFormat(): ReadonlyMap<F, number> {
     return new Map([...this.#byFormat].map(([format, rate]) => [format, rate.msPerMegapixel]));
   }

@@ -1,4 +1,4 @@
-/** Picture workers that are killed and do not die, as behind a disk that hangs. */
+/** Killed workers that do not die, as with a hanging disk. */
 import assert from 'node:assert/strict';
 import { at } from '@matting/test-support/at.ts';
 import { killStopped } from '@matting/test-support/stopped-cannot-be-killed.ts';
@@ -25,12 +25,12 @@ function decode(lease: PictureLease, signal = NEVER) {
   return lease.decode({ file: png, declared: undefined, modelInputs: [MODEL_SIZE] }, signal);
 }
 
-/** Gives an image up in a worker that does not die. Returns the process, for the test to end. */
+/** Returns the process, which the test must end. */
 async function loseImage(context: ExecutionContext, pool: PicturePool): Promise<number> {
   const before = pool.snapshot().workersStuck;
   const free = new Set(pool.processes().map(({ pid }) => pid));
   const lease = await pool.acquire('sync', NEVER);
-  // The worker that has the image is the first that is not stuck.
+  // The worker with the image is the first that is not stuck.
   const pid = at([...free], before);
   context.teardown(() => killStopped(pid));
   process.kill(pid, 'SIGSTOP');

@@ -2,7 +2,7 @@
  * The pool's side of one picture worker: a process with at most one image, and its calls.
  *
  *   starting ──ready──► idle ──lease──► leased ──release──► settling ──settled──► idle
- *   leased    at most one call (decode, resample, choose, merge, look, finish) runs, in its budgets
+ *   leased    at most one call runs, within its budgets
  *   settling  frees the image's memory
  *   ending    from any: it was killed. Its image is lost now; its process may end later
  *   stuck     from ending: its process does not die, and keeps its memory
@@ -30,25 +30,23 @@ const PROGRAM = fileURLToPath(new URL('../worker/picture-worker.ts', import.meta
 
 /** Spawn to ready takes 0.4 s on an idle machine of 2 cores; this allows for a very busy one. */
 const START_TIMEOUT_MS = 60_000;
-/** Settling is the collection of an almost empty heap. */
 const SETTLE_TIMEOUT_MS = 10_000;
-/** An idle worker above this is replaced: a photo leaves 95 to 120 MB, JPEG XL 0.2 to 0.7 GB. */
+/** A photo leaves 95 to 120 MB, JPEG XL 0.2 to 0.7 GB. */
 const IDLE_RESIDENT_BYTES_MAX = 320 * 2 ** 20;
 
-/** glibc keeps freed pixels: after six AVIFs of 12 MP 541 MB without these, 95 with them. */
+/** glibc keeps freed pixels: 541 MB after six AVIFs of 12 MP, 95 with these settings. */
 const ALLOCATOR_ENV = {
   MALLOC_ARENA_MAX: '2',
   MALLOC_MMAP_THRESHOLD_: String(256 * 1024),
   MALLOC_TRIM_THRESHOLD_: String(1024 * 1024),
-  /** Planes lie in huge pages where the kernel has them, which saves most page faults. */
   GLIBC_TUNABLES: 'glibc.malloc.hugetlb=1',
 } as const;
 /** libuv's threads run the codecs: one image at a time, and the reading of its header. */
 const THREADS_ENV = { UV_THREADPOOL_SIZE: '2' } as const;
 /**
- * Pixels are outside V8's heap: it needs little, and the worker decides when to collect. Without the
- * last three flags V8 collects by itself, too: whole at every few MB of pixels (five times for a
- * picture of 2 MP), the young on four threads. They save a fifth of a worker's processor time
+ * Pixels are outside V8's heap, and the worker decides when to collect. Without the last three
+ * flags V8 collects everything at every few MB of pixels (five times for a picture of 2 MP), and
+ * the young generation on four threads. They save a fifth of a worker's processor time
  * (bench/MEASUREMENTS.md).
  */
 const EXEC_ARGV = [
@@ -72,7 +70,7 @@ export type WorkerLimits = Readonly<typeof WORKER_LIMITS>;
 
 export interface WorkerListener {
   onIdle(worker: WorkerProcess): void;
-  /** The worker was killed, or ended by itself: it returns no image any more. Called once. */
+  /** Called once, when it is killed or ends: its image is lost. */
   onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit | undefined): void;
   onGone(worker: WorkerProcess): void;
   onStuck(worker: WorkerProcess, pid: number): void;
@@ -81,7 +79,6 @@ export interface WorkerListener {
 
 type WorkerState = 'starting' | 'idle' | 'leased' | 'settling' | 'ending' | 'stuck' | 'ended';
 
-/** States after its end; its process may still exist. */
 const OVER: readonly WorkerState[] = ['ending', 'stuck', 'ended'];
 
 type AnswerKind = 'decoded' | 'resampled' | 'chosen' | 'crop' | 'finished';
@@ -91,7 +88,7 @@ interface Call {
   readonly kind: AnswerKind;
   readonly signal: AbortSignal;
   readonly startedMs: number;
-  /** Its process had taken so much at the first look, a tenth of a second after the start. */
+  /** At the first reading, a tenth of a second after the start. */
   cpuBeforeMs?: number | undefined;
   readonly resolve: (frame: Frame<FromPictureWorker>) => void;
   readonly reject: (reason: unknown) => void;
@@ -103,11 +100,9 @@ export class WorkerProcess {
   readonly #child: Child<FromPictureWorker>;
   #state: WorkerState = 'starting';
   #call: Call | undefined;
-  /**
-   * The megapixels of its image, its background and its result together, as far as they are known.
-   */
+  /** Sum of its image, background and result. */
   #megapixels = 0;
-  /** The picture that is being decoded, or was: it is to blame for the cost. */
+  /** The last opened picture is to blame for the cost. */
   #decoding: OpenedFile = 'image';
   #end: PictureWorkerEnd | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -145,7 +140,7 @@ export class WorkerProcess {
     return this.#child.exited ? undefined : this.#child.pid;
   }
 
-  /** The pid is also that of a process that ended. */
+  /** Also of a process that has ended. */
   get lastPid(): number | undefined {
     return this.#child.pid;
   }
@@ -173,7 +168,7 @@ export class WorkerProcess {
   }
 
   /**
-   * Rejects with the worker's ContractError, PROCESSING_FAILED over a budget (INVALID_PARAMETER of
+   * Rejects with the worker's ContractError, PROCESSING_FAILED over a budget (INVALID_PARAMETER for
    * a background's), PICTURE_WORKER_LOST, or the signal's reason, which ends it.
    */
   ask<Kind extends AnswerKind>(
@@ -194,7 +189,7 @@ export class WorkerProcess {
     return promise as Promise<Answer<Kind>>;
   }
 
-  /** The image is finished. If a call still runs the process is killed. */
+  /** Kills the process if a call still runs. */
   release(): void {
     if (this.#state !== 'leased') return;
     if (this.#call !== undefined) {
@@ -206,7 +201,7 @@ export class WorkerProcess {
     void this.#child.send({ kind: 'release' } satisfies ToPictureWorker);
   }
 
-  /** Kills it. Its image is lost at once, however long its process takes to end. */
+  /** Loses the image at once, however long the process takes to end. */
   end(cause: PictureWorkerEnd): void {
     if (OVER.includes(this.#state)) return;
     this.#state = 'ending';
@@ -236,7 +231,6 @@ export class WorkerProcess {
   }
 
   #onFrame(frame: Frame<FromPictureWorker>): void {
-    // The process was ended: what it sent before no longer counts.
     if (this.#end !== undefined) return;
     const { head } = frame;
     switch (head.kind) {
@@ -284,7 +278,7 @@ export class WorkerProcess {
     this.#listener.onGone(this);
   }
 
-  /** Called also for a process that closed its socket by itself and does not end. */
+  /** The process may also have closed its socket by itself. */
   #onStuck(): void {
     const before = this.#state;
     this.#state = 'stuck';

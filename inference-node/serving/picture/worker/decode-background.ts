@@ -1,4 +1,7 @@
-/** Decodes what comes beside an image. An error's detail begins with the field's name. */
+/**
+ * Decodes further pictures of a request. An error's detail begins with the field's name.
+ * @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE, IMAGE_RESOLUTION_TOO_LARGE
+ */
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { type DecodedFile, type DecodeOptions, decodeFile } from '../codecs/decode.ts';
@@ -7,12 +10,10 @@ import { freePixels } from '../rgba-picture.ts';
 
 type Options = Omit<DecodeOptions, 'pixelsMax'>;
 
-/** @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE, IMAGE_RESOLUTION_TOO_LARGE */
 export async function decodeBackground(file: Buffer, options: Options): Promise<DecodedFile> {
   return await decodeBeside('background', file, options);
 }
 
-/** @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE, IMAGE_RESOLUTION_TOO_LARGE */
 export async function decodeHints(file: Buffer, options: Options): Promise<HintsPlane> {
   const picture = await decodeBeside('hints_file', file, options);
   if (picture.translucent || (picture.format !== 'png' && picture.format !== 'webp')) {

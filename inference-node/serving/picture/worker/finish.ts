@@ -1,13 +1,12 @@
-/** Makes the result file from a decoded picture and the models' mattes: alpha, framing, scaling. */
 import { regionIn, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
-import type { Box, Finishing, Size, Subject } from '@matting/proto/contract/finishing.ts';
+import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { encodePixels } from '../codecs/encode.ts';
 import { encodeThumbnail } from '../codecs/thumbnail.ts';
-import { backdropOf } from '../finishing/backdrop.ts';
+import { type Backdrop, backdropOf } from '../finishing/backdrop.ts';
 import { drawShadow, frameCutOut, framePlane, isWhole } from '../finishing/draw-frame.ts';
-import { boxInResult, layOut, withSurroundings } from '../finishing/layout.ts';
-import { castShadow } from '../finishing/shadow.ts';
+import { boxInResult, type Layout, layOut, withSurroundings } from '../finishing/layout.ts';
+import { type CastShadow, castShadow } from '../finishing/shadow.ts';
 import { findSubject } from '../finishing/subject.ts';
 import { type FinishChoices, jxlPixelsMax, requireJxlPixels } from '../makeable.ts';
 import { estimateForeground } from '../matte/foreground.ts';
@@ -19,35 +18,53 @@ import type { FinishTimings } from '../picture-protocol.ts';
 import { freePixels, type RawPixels, type RgbaPicture, viewAsBytes } from '../rgba-picture.ts';
 import { writeMatte } from './matte-file.ts';
 import {
-  followHints,
-  type Looks,
-  type MergedLooks,
-  mergeLooks,
-  type SeenMatte,
-} from './merge-looks.ts';
+  applyHints,
+  type MatteSources,
+  type MergedSources,
+  mergeSources,
+} from './merge-sources.ts';
 
 interface FinishedFile {
   readonly file: Buffer;
   readonly thumbnail: Buffer | undefined;
-  /** Undefined: it was not wanted. */
   readonly matte: Buffer | undefined;
   readonly size: Size;
   readonly subject: Subject | undefined;
   readonly timings: FinishTimings;
 }
 
-interface FinishExtras extends Omit<Looks, 'mattes'> {
-  /** The looks as they are merged already. */
-  readonly mergedLooks?: MergedLooks | undefined;
+interface FinishExtras extends Omit<MatteSources, 'mattes'> {
+  /** In place of mattes, if they were merged before. */
+  readonly mergedSources?: MergedSources | undefined;
   /** The finishing's background picture. Its pixels are overwritten and freed. */
   readonly background?: RgbaPicture | undefined;
   /** Called with the size of the result before it is made. */
   readonly onFramed?: (frame: Size) => void;
 }
 
+type Step = (work: Work) => void | Promise<void>;
+
+/** The steps of each timing, in order. A step returns at once if the request does not need it. */
+const STEPS: Readonly<Record<keyof FinishTimings, readonly Step[]>> = {
+  refineMs: [
+    requireUnframed,
+    merge,
+    storeMatte,
+    refine,
+    recolour,
+    placePart,
+    keepSourceAlpha,
+    clearRegions,
+    locateSubject,
+    cutOut,
+  ],
+  finishMs: [layOutFrame, showSurroundings, prepareBackdrop, shade, drawInPlace, drawMask, draw],
+  encodeMs: [encodeSmall, encode],
+};
+
 /**
- * The picture's pixels go. @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED,
- * INVALID_PARAMETER
+ * Frees the picture's pixels.
+ * @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED, INVALID_PARAMETER
  */
 export async function finishPicture(
   picture: RgbaPicture,
@@ -55,118 +72,183 @@ export async function finishPicture(
   choices: FinishChoices,
   extras: FinishExtras = {},
 ): Promise<FinishedFile> {
-  const { finishing, outputFormat } = choices;
-  if (finishing === undefined) requireWritable(outputFormat, picture);
-  const startedMs = performance.now();
-  const { hintsPlane, given } = extras;
-  const looks = extras.mergedLooks ?? mergeLooks(picture, { mattes, given, hintsPlane }, choices);
-  const looked = followHints(looks, picture);
-  const matte = choices.matte ? await writeMatte(looked) : undefined;
-  const alpha = makeAlpha(picture, looked, choices);
-  const seen = findSubject(alpha, picture);
-  if (choices.resultKind === 'cutout' && !keepsGround(choices)) applyAlpha(picture, alpha);
-  const refinedMs = performance.now();
-  const framed =
-    finishing === undefined
-      ? { pixels: pixelsOf(picture, alpha, choices), box: seen?.box }
-      : frame(picture, alpha, { ...choices, finishing }, seen?.box, extras);
-  const framedMs = performance.now();
-  const { width, height } = framed.pixels;
-  // The thumbnail comes before the file: an encoder may overwrite the pixels.
-  const thumbnail = choices.thumbnail ? await thumbnailOf(framed.pixels) : undefined;
-  const file = await encodePixels(framed.pixels, outputFormat, finishing?.quality);
-  for (const plane of [picture.rgba, alpha, looked.merged.alpha]) freePixels(plane);
-  const timings = {
-    refineMs: refinedMs - startedMs,
-    finishMs: finishing === undefined ? 0 : framedMs - refinedMs,
-    encodeMs: performance.now() - framedMs,
-  };
-  const subject = seen && framed.box && subjectOf(seen, framed.box);
-  return { file, thumbnail, matte, size: { width, height }, subject, timings };
+  const work = { picture, mattes, choices, extras } as Work;
+  const timings = { refineMs: 0, finishMs: 0, encodeMs: 0 };
+  for (const [timing, steps] of Object.entries(STEPS) as [keyof FinishTimings, Step[]][]) {
+    const startedMs = performance.now();
+    for (const step of steps) await step(work);
+    freeUnused(work);
+    timings[timing] = performance.now() - startedMs;
+  }
+  if (choices.finishing === undefined) timings.finishMs = 0;
+  const { file, thumbnail, matte, subject } = work;
+  const { width, height } = work.pixels!;
+  return { file: file!, thumbnail, matte, size: { width, height }, subject, timings };
 }
 
-/** An error of the thumbnail goes to the log: the result does not depend on it. */
-async function thumbnailOf(pixels: RawPixels): Promise<Buffer | undefined> {
-  try {
-    return await encodeThumbnail(pixels);
-  } catch (error) {
-    console.error(`no thumbnail: ${(error as Error).message}`);
-    return undefined;
+/** The steps make all that is not readonly, in this order. */
+interface Work {
+  readonly picture: RgbaPicture;
+  readonly mattes: readonly RoleMatte[];
+  readonly choices: FinishChoices;
+  readonly extras: FinishExtras;
+  sources: MergedSources;
+  matte?: Buffer;
+  /** Covers the sources' part until that is placed, then the picture. */
+  alpha: Buffer;
+  subject?: Subject;
+  layout?: Layout;
+  backdrop?: Backdrop | undefined;
+  shadow?: CastShadow;
+  pixels?: RawPixels;
+  thumbnail?: Buffer | undefined;
+  file?: Buffer;
+}
+
+/** Once the result is drawn nothing reads other pixels; once it is encoded, not even its own. */
+function freeUnused({ picture, sources, alpha, extras, pixels, file }: Work): void {
+  if (pixels === undefined) return;
+  const planes = [picture.rgba, sources.view.rgba, sources.merged.alpha, alpha, pixels.data];
+  if (extras.background !== undefined) planes.push(extras.background.rgba);
+  for (const plane of planes) {
+    if (file !== undefined || plane.buffer !== pixels.data.buffer) freePixels(plane);
   }
 }
 
-function subjectOf(seen: NonNullable<ReturnType<typeof findSubject>>, resultBox: Box): Subject {
-  const { box: inputBox, share, unsure, cutOff } = seen;
-  return { inputBox, resultBox, share, unsure, cutOff };
+/** The result shows the picture as it was: the matte decides only its frame. */
+function keepsGround({ choices }: Work): boolean {
+  return choices.finishing?.background?.kind === 'original';
 }
 
-/** The matte at the picture's size; nothing outside of the finishing's region. */
-function makeAlpha(
-  picture: RgbaPicture,
-  { part, seen, merged }: SeenMatte,
-  choices: FinishChoices,
-): Buffer {
-  const { refinement, foregroundEstimation, resultKind, finishing, hints } = choices;
-  const seenAlpha = (refinement ? refineMerged : stretchMerged)(merged, seen);
-  const isCutOut = resultKind === 'cutout' && !keepsGround(choices);
-  // The background was mixed in with the model's alpha, not the file's own.
-  if (isCutOut && foregroundEstimation) estimateForeground(seen, seenAlpha);
-  if (part !== undefined) pastePart(seen, picture, part);
-  const alpha = part === undefined ? seenAlpha : spreadAlpha(seenAlpha, part, picture);
+function isCutOut(work: Work): boolean {
+  return work.choices.resultKind === 'cutout' && !keepsGround(work);
+}
+
+function requireUnframed({ picture, choices: { finishing, outputFormat } }: Work): void {
+  if (finishing === undefined) requireWritable(outputFormat, picture);
+}
+
+function merge(work: Work): void {
+  const { picture, mattes, choices, extras } = work;
+  const { mergedSources, given, hintsPlane } = extras;
+  work.sources = mergedSources ?? mergeSources(picture, { mattes, given, hintsPlane }, choices);
+  applyHints(work.sources, picture);
+}
+
+async function storeMatte(work: Work): Promise<void> {
+  if (work.choices.matte) work.matte = await writeMatte(work.sources);
+}
+
+function refine(work: Work): void {
+  const { merged, view } = work.sources;
+  work.alpha = (work.choices.refinement ? refineMerged : stretchMerged)(merged, view);
+}
+
+/** The background was mixed in with the model's alpha, not the file's own. */
+function recolour(work: Work): void {
+  if (!isCutOut(work) || !work.choices.foregroundEstimation) return;
+  estimateForeground(work.sources.view, work.alpha);
+}
+
+function placePart(work: Work): void {
+  const { part, view } = work.sources;
+  if (part === undefined) return;
+  pastePart(view, work.picture, part);
+  work.alpha = spreadAlpha(work.alpha, part, work.picture);
+}
+
+function keepSourceAlpha({ alpha, picture }: Work): void {
   multiplySourceAlpha(alpha, picture);
+}
+
+function clearRegions({ alpha, picture, choices: { hints, finishing } }: Work): void {
   for (const region of [hints?.subjectBox, finishing?.region]) {
     if (region !== undefined) clearOutside(alpha, picture, regionIn(picture, region));
   }
-  return alpha;
 }
 
-/** The result shows the picture as it was: the matte decides its frame alone. */
-function keepsGround({ finishing }: Pick<FinishChoices, 'finishing'>): boolean {
-  return finishing?.background?.kind === 'original';
+function locateSubject(work: Work): void {
+  const seen = findSubject(work.alpha, work.picture);
+  if (seen === undefined) return;
+  const { box, share, unsure, cutOff } = seen;
+  work.subject = { inputBox: box, resultBox: box, share, unsure, cutOff };
 }
 
-function pixelsOf(
-  { rgba, width, height }: RgbaPicture,
-  alpha: Buffer,
-  { resultKind }: FinishChoices,
-): RawPixels {
-  return resultKind === 'mask'
-    ? { data: alpha, width, height, channels: 1 }
-    : { data: viewAsBytes(rgba), width, height, channels: 4 };
+function cutOut(work: Work): void {
+  if (isCutOut(work)) applyAlpha(work.picture, work.alpha);
 }
 
-/** Applies the finishing. What is not needed for the result any more is freed before it is encoded. */
-function frame(
-  picture: RgbaPicture,
-  alpha: Buffer,
-  choices: FinishChoices & { readonly finishing: Finishing },
-  seen: Box | undefined,
-  { background, onFramed }: FinishExtras,
-): { pixels: RawPixels; box: Box | undefined } {
-  const { finishing, outputFormat, resultKind } = choices;
-  const contents = layOut(picture, seen, finishing);
-  requireFrame(finishing, picture, contents.frame.width * contents.frame.height);
-  requireWritable(outputFormat, contents.frame);
-  onFramed?.(contents.frame);
-  const box = seen && boxInResult(contents, seen);
-  const layout = keepsGround(choices) ? withSurroundings(contents, picture) : contents;
-  const backdrop = backdropOf(finishing.background, background, outputFormat);
-  const { shadow: asked } = finishing;
-  const shadow =
-    asked && seen && castShadow(alpha, picture, { layout, subject: seen, shadow: asked });
-  if (isWhole(layout, picture) && backdrop === undefined) {
-    if (shadow !== undefined) drawShadow(picture.rgba, layout.frame, shadow, 'beneath');
-    return { pixels: pixelsOf(picture, alpha, choices), box };
-  }
-  if (resultKind === 'mask') {
-    const data = framePlane(alpha, picture, layout);
-    freePixels(picture.rgba);
-    return { pixels: { data, ...layout.frame, channels: 1 }, box };
-  }
+function layOutFrame(work: Work): void {
+  const { picture, subject, extras } = work;
+  const { finishing, outputFormat } = work.choices;
+  if (finishing === undefined) return;
+  const layout = layOut(picture, subject?.inputBox, finishing);
+  requireFrame(finishing, picture, layout.frame.width * layout.frame.height);
+  requireWritable(outputFormat, layout.frame);
+  extras.onFramed?.(layout.frame);
+  work.layout = layout;
+  if (subject === undefined) return;
+  work.subject = { ...subject, resultBox: boxInResult(layout, subject.inputBox) };
+}
+
+function showSurroundings(work: Work): void {
+  if (work.layout === undefined || !keepsGround(work)) return;
+  work.layout = withSurroundings(work.layout, work.picture);
+}
+
+function prepareBackdrop(work: Work): void {
+  const { finishing, outputFormat } = work.choices;
+  work.backdrop = backdropOf(finishing?.background, work.extras.background, outputFormat);
+}
+
+function shade(work: Work): void {
+  const { alpha, picture, layout, subject } = work;
+  const shadow = work.choices.finishing?.shadow;
+  if (shadow === undefined || layout === undefined || subject === undefined) return;
+  work.shadow = castShadow(alpha, picture, { layout, subject: subject.inputBox, shadow });
+}
+
+/** Needs no further pixels: nothing is framed, or the frame changes nothing. */
+function drawInPlace(work: Work): void {
+  const { picture, layout, backdrop, shadow, alpha } = work;
+  if (layout !== undefined && (!isWhole(layout, picture) || backdrop !== undefined)) return;
+  if (shadow !== undefined) drawShadow(picture.rgba, picture, shadow, 'beneath');
+  const { rgba, width, height } = picture;
+  work.pixels =
+    work.choices.resultKind === 'mask'
+      ? { data: alpha, width, height, channels: 1 }
+      : { data: viewAsBytes(rgba), width, height, channels: 4 };
+}
+
+function drawMask(work: Work): void {
+  const { pixels, layout, choices, alpha, picture } = work;
+  if (pixels !== undefined || layout === undefined || choices.resultKind !== 'mask') return;
+  work.pixels = { data: framePlane(alpha, picture, layout), ...layout.frame, channels: 1 };
+}
+
+function draw(work: Work): void {
+  const { pixels, layout, picture, backdrop, shadow } = work;
+  if (pixels !== undefined || layout === undefined) return;
   const { rgba } = frameCutOut(picture, layout, { backdrop, shadow });
-  freePixels(picture.rgba);
-  if (background !== undefined) freePixels(background.rgba);
-  return { pixels: { data: viewAsBytes(rgba), ...layout.frame, channels: 4 }, box };
+  work.pixels = { data: viewAsBytes(rgba), ...layout.frame, channels: 4 };
+}
+
+/**
+ * Comes before the file, whose encoder may overwrite the pixels. The result does not depend on it,
+ * so the log gets its error.
+ */
+async function encodeSmall(work: Work): Promise<void> {
+  if (!work.choices.thumbnail) return;
+  try {
+    work.thumbnail = await encodeThumbnail(work.pixels!);
+  } catch (error) {
+    console.error(`no thumbnail: ${(error as Error).message}`);
+  }
+}
+
+async function encode(work: Work): Promise<void> {
+  const { outputFormat, finishing } = work.choices;
+  work.file = await encodePixels(work.pixels!, outputFormat, finishing?.quality);
 }
 
 function requireWritable(outputFormat: OutputFormat, { width, height }: Size): void {

@@ -1,6 +1,6 @@
 /**
- * A merged matte as a file that waits for corrections: where its part lies in the picture (four
- * 32-bit numbers, little-endian), then a grey PNG of it. Whoever keeps it only gives it back.
+ * A merged matte as a file for corrections: its part of the picture (four 32-bit numbers,
+ * little-endian), then a grey PNG.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
@@ -11,7 +11,7 @@ import { type MergedMatte, WORKING_PIXELS_MAX } from '../matte/refine.ts';
 
 const BOX_BYTES = 16;
 
-/** `part` is in the picture's pixels; undefined: the matte shows all of it. */
+/** In the picture's pixels; undefined: the matte shows all of it. */
 export interface StoredMatte {
   readonly part: Box | undefined;
   readonly merged: MergedMatte;
@@ -24,14 +24,14 @@ export async function writeMatte({ part, merged }: StoredMatte): Promise<Buffer>
     head.writeUInt32LE(value, 4 * index);
   }
   const { alpha, ...size } = merged;
-  // A copy: an encoder may overwrite what it is given.
+  // A copy: an encoder may overwrite its pixels.
   const png = await encodePixels({ data: Buffer.from(alpha), ...size, channels: 1 }, 'png');
   const file = Buffer.concat([head, png]);
   if (file.length > MATTE_BYTES_MAX) throw new Error(`a matte of ${file.length} bytes`);
   return file;
 }
 
-/** @throws ContractError PROCESSING_FAILED: no matte of this picture */
+/** @throws ContractError PROCESSING_FAILED: not a matte of this picture */
 export async function readMatte(file: Buffer, picture: Size): Promise<StoredMatte> {
   const box = boxOf(file);
   const isWhole = box.width === 0 && box.height === 0;

@@ -1,4 +1,3 @@
-/** Runs a picture worker: one image at a time, whose pixels never leave its process. */
 import { flushCompileCache } from 'node:module';
 import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -11,13 +10,13 @@ import { serveParent } from '../../process/serve-parent.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
 import { isVipsPoisoned } from '../codecs/wasm-vips.ts';
-import { chooseLook } from '../matte/choose-look.ts';
+import { chooseMattes } from '../matte/choose-mattes.ts';
 import type { HintsPlane } from '../matte/hints/seeds.ts';
-import { createLookInput } from '../matte/look-pixels.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import { cutPart } from '../matte/picture-part.ts';
 import { createRefineInput } from '../matte/refine.ts';
+import { createRunInput } from '../matte/run-input-pixels.ts';
 import type {
   FromPictureWorker,
   MatteHead,
@@ -28,11 +27,11 @@ import { freePixels, type RgbaPicture } from '../rgba-picture.ts';
 import { decodeBackground, decodeHints } from './decode-background.ts';
 import { finishPicture } from './finish.ts';
 import { readMatte } from './matte-file.ts';
-import { type MergedLooks, mergeLooks, nextCrop } from './merge-looks.ts';
+import { type MergedSources, mergeSources, nextCrop } from './merge-sources.ts';
 import { warmUp } from './warm-up.ts';
 
 const CAUSE_LENGTH_MAX = 500;
-/** Files and what is left of pixels live outside V8's heap, so V8 has no reason to collect them. */
+/** V8 has no reason to collect files and pixels, which lie outside of its heap. */
 const COLLECT_AFTER_BYTES = 32 * 1024 * 1024;
 
 /**
@@ -49,14 +48,14 @@ const heif = heifText === undefined ? undefined : (JSON.parse(heifText) as HeifD
 let picture: DecodedFile | undefined;
 let background: DecodedFile | undefined;
 let hintsPlane: HintsPlane | undefined;
-let mergedLooks: MergedLooks | undefined;
+let mergedSources: MergedSources | undefined;
 let bytesSinceCollection = 0;
 
-// Set this before the codecs' threads start: they inherit it.
+// The codecs' threads inherit it if it is set before they start.
 setPriority(PRIORITY);
 raiseOomScore('pictureWorker');
 
-/** Frames are served one after the other, the first once the codecs are warm. */
+/** The first frame waits until the codecs are warm. */
 let served: Promise<void> = warmUp()
   .then(() => reply({ kind: 'ready' }))
   // Node saves compiled code when a process exits; this one will be killed.
@@ -66,7 +65,7 @@ const channel = serveParent<ToPictureWorker>(frame => {
   served = served.then(() => serve(frame));
 });
 
-/** The parts are freed once they are sent. */
+/** Frees the parts once they are sent. */
 async function reply(message: FromPictureWorker, parts: readonly Uint8Array[] = []): Promise<void> {
   await channel.send(message, parts);
   for (const part of parts) freePixels(part);
@@ -83,7 +82,7 @@ async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
     else if (head.kind === 'resample') await resample(head, parts);
     else if (head.kind === 'choose') await choose(head, parts);
     else if (head.kind === 'merge') await merge(head, parts);
-    else if (head.kind === 'look') await look(head, parts);
+    else if (head.kind === 'takeCrop') await takeCrop(head, parts);
     else await finish(head, parts);
   } catch (error) {
     forget();
@@ -99,7 +98,7 @@ async function decode(
   for (const file of files) bytesSinceCollection += file.length;
   const { declared, modelInputs } = message;
   const onOpened = (of: OpenedFile) => (size: Size) => void reply({ kind: 'opened', size, of });
-  // Decode the background before the image and any model: a bad one costs the least, in memory too.
+  // Decode the background before the image and any model: a bad one then costs the least.
   if (message.background !== undefined) {
     const { declared } = message.background;
     const options = { declared, onOpened: onOpened('background'), heif };
@@ -120,14 +119,14 @@ async function decode(
 }
 
 async function resample(
-  { size, input: look, part, mattes }: Extract<ToPictureWorker, { kind: 'resample' }>,
+  { size, input: modelInput, part, mattes }: Extract<ToPictureWorker, { kind: 'resample' }>,
   alphas: readonly Buffer[],
 ): Promise<void> {
   const startedMs = performance.now();
   const seen = seenPicture(part);
   const input =
     mattes === undefined
-      ? createLookInput(seen, size, look)
+      ? createRunInput(seen, size, modelInput)
       : createRefineInput(seen, roleMattes(mattes, alphas), size);
   for (const alpha of alphas) freePixels(alpha);
   const resampleMs = performance.now() - startedMs;
@@ -138,7 +137,7 @@ async function choose(
   { mattes, further, isLast }: Extract<ToPictureWorker, { kind: 'choose' }>,
   alphas: readonly Buffer[],
 ): Promise<void> {
-  const choice = chooseLook(roleMattes(mattes, alphas), further, isLast);
+  const choice = chooseMattes(roleMattes(mattes, alphas), further, isLast);
   for (const alpha of alphas) freePixels(alpha);
   await reply({ kind: 'chosen', choice });
 }
@@ -151,32 +150,32 @@ function roleMattes(heads: readonly MatteHead[], alphas: readonly Buffer[]): Rol
 
 type MattesMessage = Extract<ToPictureWorker, { kind: 'merge' | 'finish' }>;
 
-async function looksOf({ mattes }: MattesMessage, parts: readonly Buffer[]) {
+async function sourcesOf({ mattes }: MattesMessage, parts: readonly Buffer[]) {
   if (mattes.length > 0) return { mattes: roleMattes(mattes, parts) };
   return { mattes: [], given: await readMatte(requirePart(parts, 0), requirePicture()) };
 }
 
 async function merge(message: MattesMessage, parts: readonly Buffer[]): Promise<void> {
   const startedMs = performance.now();
-  const looks = { ...(await looksOf(message, parts)), hintsPlane };
-  mergedLooks = mergeLooks(requirePicture(), looks, message.choices);
+  const sources = { ...(await sourcesOf(message, parts)), hintsPlane };
+  mergedSources = mergeSources(requirePicture(), sources, message.choices);
   for (const part of parts) freePixels(part);
-  await replyCrop(mergedLooks, startedMs);
+  await replyCrop(mergedSources, startedMs);
 }
 
-async function look(
-  { size }: Extract<ToPictureWorker, { kind: 'look' }>,
+async function takeCrop(
+  { size }: Extract<ToPictureWorker, { kind: 'takeCrop' }>,
   parts: readonly Buffer[],
 ): Promise<void> {
   const startedMs = performance.now();
-  if (mergedLooks === undefined) throw new Error('a look before its matte was merged');
-  mergedLooks.hinted?.takeLook({ data: requirePart(parts, 0), ...size });
+  if (mergedSources === undefined) throw new Error('a crop before the mattes were merged');
+  mergedSources.hinted?.takeCrop({ data: requirePart(parts, 0), ...size });
   for (const part of parts) freePixels(part);
-  await replyCrop(mergedLooks, startedMs);
+  await replyCrop(mergedSources, startedMs);
 }
 
-async function replyCrop(looks: MergedLooks, startedMs: number): Promise<void> {
-  const crop = nextCrop(looks);
+async function replyCrop(sources: MergedSources, startedMs: number): Promise<void> {
+  const crop = nextCrop(sources);
   await reply({ kind: 'crop', crop, refineMs: performance.now() - startedMs });
 }
 
@@ -185,14 +184,14 @@ async function finish(message: MattesMessage, alphas: readonly Buffer[]): Promis
   const picture = requirePicture();
   const { width, height } = picture;
   const input = { width, height };
-  const { mattes, given } = mergedLooks
+  const { mattes, given } = mergedSources
     ? { mattes: [], given: undefined }
-    : { given: undefined, ...(await looksOf(message, alphas)) };
+    : { given: undefined, ...(await sourcesOf(message, alphas)) };
   const onFramed = (size: Size) => {
     bytesSinceCollection += 4 * size.width * size.height;
     void reply({ kind: 'framed', size });
   };
-  const extras = { given, hintsPlane, mergedLooks, background, onFramed };
+  const extras = { given, hintsPlane, mergedSources, background, onFramed };
   const finished = await finishPicture(picture, mattes, choices, extras);
   const { file, thumbnail, matte, size, subject, timings } = finished;
   forget();
@@ -206,7 +205,6 @@ function requirePicture(): DecodedFile {
   return picture;
 }
 
-/** @param part undefined: all of it */
 function seenPicture(part: Box | undefined): RgbaPicture {
   return part === undefined ? requirePicture() : cutPart(requirePicture(), part);
 }
@@ -217,13 +215,12 @@ function requirePart(parts: readonly Buffer[], index: number): Buffer {
   return part;
 }
 
-/** What was not freed waits for a collection. */
 function forget(): void {
   bytesSinceCollection += (picture?.rgba.byteLength ?? 0) + (background?.rgba.byteLength ?? 0);
   picture = undefined;
   background = undefined;
   hintsPlane = undefined;
-  mergedLooks = undefined;
+  mergedSources = undefined;
 }
 
 async function settle(): Promise<void> {

@@ -1,11 +1,11 @@
-/** Makes one small result, so that a worker's first image finds its code compiled. */
+/** Makes one small result, so that a worker's first image finds compiled code. */
 import { decodeFile } from '../codecs/decode.ts';
 import { encodePixels } from '../codecs/encode.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import { finishPicture } from './finish.ts';
 
 const SIDE_PX = 64;
-/** Larger than the picture: the commonest case, and the one worth compiling first. */
+/** Larger than the picture, the most frequent case. */
 const MODEL_SIDE_PX = 96;
 
 export async function warmUp(): Promise<void> {
@@ -16,7 +16,7 @@ export async function warmUp(): Promise<void> {
   const modelSize = { width: MODEL_SIDE_PX, height: MODEL_SIDE_PX };
   createModelInput(picture, modelSize);
   const alpha = Buffer.alloc(MODEL_SIDE_PX * MODEL_SIDE_PX, 255);
-  // Edges, so that refinement and foreground estimation have something to do.
+  // Edges give refinement and foreground estimation work.
   for (let at = 0; at < alpha.length; at += 2) alpha[at] = 100;
   await finishPicture(picture, [{ alpha, ...modelSize, role: 'subject' }], {
     refinement: true,

@@ -3,13 +3,13 @@ import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { isNotTested } from '@matting/test-support/skip.ts';
-import { findHeifDecoder, HEIF_PLACES } from '../../picture/children/find-heif-decoder.ts';
+import { findHeifDecoder, HEIF_PATHS } from '../../picture/children/find-heif-decoder.ts';
 import type { HeifDecoder } from '../../picture/children/heif-decoder.ts';
 
 /** libheif-js is in no lock file: this names a folder whose node_modules have it. */
 const folder = process.env.MATTING_TEST_LIBHEIF_JS;
 const places =
-  folder === undefined ? HEIF_PLACES : { ...HEIF_PLACES, modulesFrom: path.join(folder, 'x.js') };
+  folder === undefined ? HEIF_PATHS : { ...HEIF_PATHS, modulesFrom: path.join(folder, 'x.js') };
 
 function hasModule(): boolean {
   const require = createRequire(places.modulesFrom);

@@ -1,4 +1,3 @@
-/** Distances on the grid of hints. Pure. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 
 /** Distance of each cell from the nearest that is in, in cells (chamfers: Borgefors 1986). */
@@ -6,7 +5,7 @@ export function distancesFrom(
   isIn: (cell: number) => boolean,
   { width, height }: Size,
 ): Float32Array {
-  // A frame of one cell that is never in saves all tests of borders.
+  // A frame of one cell avoids all tests of borders.
   const stride = width + 2;
   const far = new Float32Array(stride * (height + 2)).fill(1e6);
   for (let y = 0, cell = 0; y < height; y++) {

@@ -1,73 +1,68 @@
 /**
- * Which crops of the picture the model looks at for a hint, and whether what it shows there is what
- * the hint means. Pure: works on the grid of the hints.
+ * The crops that the model sees for a hint, and whether it shows there what the hint means. On the
+ * grid of the hints.
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { type Cells, findGroups, type Stroke } from './grow-strokes.ts';
 import { TOGETHER_FROM } from './shown-groups.ts';
 
-/** A crop for a box is the box and this share of its longer side around it. */
+/** Margins of a box's crops, relative to its longer side. */
 const BOX_MARGINS = [0.1, 0.35];
-/** The first crop for a stroke is so many times its length. A smaller one cuts the object off. */
+/** A stroke's first crop, relative to its length. A smaller one cuts the object off. */
 const STROKE_SCALE = 2.2;
-/** A dot says nothing of the length: a stroke counts as this share of the picture's long side. */
+/** A dot has no length: relative to the picture's long side. */
 const LENGTH_SHARE_MIN = 1 / 6;
-/** The next crop is so much larger, if the crop cut off little or much of the object. */
+/** Growth of the next crop, if this one cut off little or much of the object. */
 const GROWTH = { little: 1.4, much: 2 };
 const MUCH_FROM = 0.25;
-/** Crops of one hint, before the whole picture. */
+/** For one stroke, before the whole picture. */
 const CROPS_MAX = 3;
-/** From this alpha on, of 255, a matte shows something. */
 export const SHOWN_FROM = 128;
-/** From this alpha on an object is cut off: its hair is half transparent. */
+/** Hair is half transparent. */
 const CUT_FROM = 64;
-/** A matte may fade in the last cell of a crop. */
+/** A matte may fade in a crop's last cell. */
 const SIDE_INSET = 1;
-/** The object may have so many cells on the crop's sides that are inside of the picture. */
+/** With more cells on the crop's inner sides the object is cut off. */
 const CUT_CELLS_MAX = 1;
-/** The object covers at least this share of what a stroke covers, */
+/** An object covers this share of a stroke, */
 const COVERED_MIN = 0.4;
-/** or this share, and its box this share of the stroke's: a scribble over legs. */
+/** or this one, if its box covers the next share of the stroke's: a scribble over legs. */
 const SCRIBBLED_MIN = 0.15;
 const SCRIBBLED_BOX_MIN = 0.6;
-/** People draw boxes close: a found object with a wider gap to one side of it is doubtful. */
+/** People draw boxes tightly: a wider gap to one side makes an object doubtful. */
 const GAP_SHARE_MAX = 0.1;
-/** Of a box, what is found covers at least this share. */
+/** Least share of a box that its object covers. */
 const BOX_FILLED_MIN = 0.03;
-/** A thing belongs to a box if more than this share of it is inside. */
+/** Least share of a thing inside of its box. */
 const IN_BOX_MIN = 0.5;
-/** A grid of a crop has so many cells more around what is found: its faint edge. */
+/** Cells of an object's faint edge. */
 const EDGE = 2;
 
-/** A hint that the matte does not follow. Boxes are in cells. */
+/** A hint that the matte contradicts. Boxes are in cells. */
 export interface Target<Hint = unknown> {
   readonly stroke: Hint;
   readonly kind: 'keep' | 'erase';
   readonly isBox: boolean;
-  /** The cells of it that the matte does not follow. */
   readonly cells: readonly number[];
   readonly box: Box;
 }
 
-/** A crop, in cells. */
 export interface Crop {
   readonly box: Box;
-  /** Counts from 0. */
   readonly attempt: number;
-  /** Times the target's length; of a box its margin. */
+  /** Relative to the target's length; a box has its margin. */
   readonly scale: number;
 }
 
-/** What a crop shows of a target: shares of 0 to 1. */
 export interface Found {
-  /** 1 for each cell of the grid that belongs to it. */
+  /** 1 for each cell of the object. */
   readonly mask: Uint8Array;
   readonly isFollowed: boolean;
-  /** Share of the hint's box that the box of what is found covers. */
+  /** Share of the hint's box that the object's covers. */
   readonly fit: number;
-  /** Another crop may show more of what the hint means. */
+  /** Another crop may show more of it. */
   readonly isDoubtful: boolean;
-  /** Share of the crop's inner sides that it covers. */
+  /** Share of the crop's inner sides that the object covers. */
   readonly cutOff: number;
 }
 
@@ -76,8 +71,8 @@ export function boxOf({ left, top, right, bottom }: Stroke): Box {
 }
 
 /**
- * The first crop, or the one after `last`. Undefined: all were tried.
- * @param isFound a crop before has shown something: the whole picture would not show it better
+ * Undefined: all were tried.
+ * @param isFound an earlier crop showed an object, which the whole picture would not show better
  */
 export function nextCrop(
   { isBox, box }: Target,
@@ -117,28 +112,34 @@ function around({ left, top, width, height }: Box, x: number, y: number, grid: S
 }
 
 /**
- * Finds in a look what touches the target.
- * @param look the model's matte on the grid, 0 outside of the crop
+ * Finds the object that touches the target.
+ * @param matte the crop's matte on the grid, 0 outside
  */
-export function findIn(look: Uint8Array, { box: crop }: Crop, target: Target, cells: Cells): Found {
+export function findIn(
+  matte: Uint8Array,
+  { box: crop }: Crop,
+  target: Target,
+  cells: Cells,
+): Found {
   const { width, height, alpha } = cells;
-  const isIn = (cell: number) => look[cell]! >= TOGETHER_FROM;
-  const isHinted = new Uint8Array(look.length);
+  const isIn = (cell: number) => matte[cell]! >= TOGETHER_FROM;
+  const isHinted = new Uint8Array(matte.length);
   for (const cell of target.cells) isHinted[cell] = 1;
-  const mask = new Uint8Array(look.length);
+  const mask = new Uint8Array(matte.length);
   for (const group of findGroups(isIn, cells)) {
     if (
       !(target.isBox
-        ? liesInBox(group, target.box, look, width)
-        : group.cells.some(cell => isHinted[cell] === 1 && look[cell]! >= SHOWN_FROM))
+        ? liesInBox(group, target.box, matte, width)
+        : group.cells.some(cell => isHinted[cell] === 1 && matte[cell]! >= SHOWN_FROM))
     )
       continue;
     for (const cell of group.cells) mask[cell] = 1;
   }
-  // The crop may cut off what a kept subject shows already, never an object that leaves.
+  // A kept subject may continue outside of the crop if it is already shown there; a removed object
+  // may not.
   const isCut = (cell: number) =>
     mask[cell] === 1 &&
-    look[cell]! >= CUT_FROM &&
+    matte[cell]! >= CUT_FROM &&
     (target.kind === 'erase' || alpha[cell]! < SHOWN_FROM);
   let [cut, sides] = [0, 0];
   const note = (x: number, y: number) => {
@@ -155,7 +156,7 @@ export function findIn(look: Uint8Array, { box: crop }: Crop, target: Target, ce
     if (bottom < height) note(x, bottom - 1 - SIDE_INSET);
   }
   const cutOff = sides === 0 ? 0 : cut / sides;
-  const shown = (cell: number) => mask[cell] === 1 && look[cell]! >= SHOWN_FROM;
+  const shown = (cell: number) => mask[cell] === 1 && matte[cell]! >= SHOWN_FROM;
   const covered = target.cells.filter(shown).length;
   const { fit, gap } = fitOf(shown, target.box, cells);
   const isScribbled = covered >= SCRIBBLED_MIN * target.cells.length && fit >= SCRIBBLED_BOX_MIN;
@@ -171,7 +172,6 @@ export function findIn(look: Uint8Array, { box: crop }: Crop, target: Target, ce
   };
 }
 
-/** How the box of what is found fits into a hint's box. The gap is relative to the box's side. */
 function fitOf(isIn: (cell: number) => boolean, box: Box, { width }: Size) {
   let [left, top, right, bottom] = [box.left + box.width, box.top + box.height, box.left, box.top];
   for (let y = box.top; y < box.top + box.height; y++) {
@@ -191,19 +191,18 @@ function fitOf(isIn: (cell: number) => boolean, box: Box, { width }: Size) {
   return { fit: (across * down) / (box.width * box.height), gap: Math.max(...gaps) };
 }
 
-function liesInBox(group: Stroke, box: Box, look: Uint8Array, width: number): boolean {
+function liesInBox(group: Stroke, box: Box, matte: Uint8Array, width: number): boolean {
   let [inside, all] = [0, 0];
   for (const cell of group.cells) {
     const [x, y] = [cell % width, Math.floor(cell / width)];
     const isInside =
       x >= box.left && x < box.left + box.width && y >= box.top && y < box.top + box.height;
-    all += look[cell]!;
-    if (isInside) inside += look[cell]!;
+    all += matte[cell]!;
+    if (isInside) inside += matte[cell]!;
   }
   return inside > IN_BOX_MIN * all;
 }
 
-/** The mask with the cells around it. */
 export function widen(mask: Uint8Array, { width, height }: Size): Uint8Array {
   const wide = mask.slice();
   for (let cell = 0; cell < mask.length; cell++) {

@@ -1,6 +1,6 @@
 /**
- * Draws every usual gesture over things whose alpha is known, and holds what must leave, stay and
- * come back. A model that knows the answer stands in for the real one: it shows what is in a crop.
+ * Draws every usual gesture over things of known alpha, and checks what leaves, stays and comes
+ * back. The stand-in for a model knows the answer in every crop.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { HintShape } from '@matting/proto/contract/hints.ts';
@@ -110,7 +110,7 @@ interface Drawn {
   readonly erase?: HintShape[];
 }
 
-/** Draws the shapes into a picture of hints, as `hints_file` sends them. */
+/** As `hints_file`. */
 function fileOf(drawn: Drawn, size: Size) {
   const all = { left: 0, top: 0, ...size };
   const rgba = new Uint32Array(size.width * size.height).fill(0xff808080);
@@ -126,7 +126,7 @@ function fileOf(drawn: Drawn, size: Size) {
   return lumaOf({ rgba, ...size, translucent: false });
 }
 
-/** @param model what a model shows of the whole picture; undefined: none runs */
+/** @param model its matte of the whole picture; undefined: no model runs */
 function follow(
   { picture }: Scene,
   before: Uint8Array,
@@ -149,7 +149,7 @@ function follow(
       const from = (at(crop.top) + y) * size.width + at(crop.left);
       data.set(model!.subarray(from, from + width), y * width);
     }
-    hinted.takeLook({ data, width, height });
+    hinted.takeCrop({ data, width, height });
   }
   hinted.apply();
   return { matte, runs };
@@ -184,7 +184,7 @@ for (const [name, gesture] of Object.entries(GESTURES)) {
 
   test(`${name} keeps a thing that only the model shows`, t => {
     for (const scene of SCENES) {
-      // A file has no boxes: a box in it is a broad stroke.
+      // In a file a box is a broad stroke.
       const drawn = { keep: [gesture(scene)] };
       const { matte, runs } = follow(scene, scene.first.data, drawn, { model: scene.both });
       const whole = overlap(matte, { ...scene.second, data: scene.both });
@@ -277,7 +277,7 @@ test('a look at a box counts although the engine is lost before the next one', t
     const y = Math.floor((crop.top + Math.floor(i / crop.width)) * scale);
     data[i] = second.data[y * size.width + x]!;
   }
-  hinted.takeLook({ data, width: crop.width, height: crop.height });
+  hinted.takeCrop({ data, width: crop.width, height: crop.height });
   t.truthy(hinted.nextCrop(), 'the box is much wider than the object');
   hinted.apply();
   t.true(overlap(matte, { ...second, data: both }) > 0.95);

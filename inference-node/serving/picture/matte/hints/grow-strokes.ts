@@ -1,39 +1,37 @@
 /**
- * Decides the area around strokes by colour and connection: how far a stroke is from a cell on the
- * best way there, where colours unlike the stroke's make a way long (geodesic distances of colour
- * likelihoods: Bai and Sapiro, "Geodesic Matting", IJCV 2009; Criminisi et al., "GeoS", ECCV 2008).
- * A stroke grows only through what the matte has wrong, and teaches only the colours of that. Pure.
+ * Decides the area around strokes by geodesic distance: a path through colours unlike the stroke's
+ * is long (Bai and Sapiro, "Geodesic Matting", IJCV 2009; Criminisi et al., "GeoS", ECCV 2008). A
+ * stroke grows only through cells that the matte has wrong, and learns only their colours.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 
 export interface Cells extends Size {
   /** Four bytes a cell: red, green, blue, undefined. */
   readonly colours: Uint8Array;
-  /** The matte, one byte a cell. */
   readonly alpha: Uint8Array;
 }
 
 interface GrowRules {
-  /** From this difference on, of 255, the matte is wrong at a stroke's cell. */
+  /** Least difference (of 255) of a wrong cell. */
   readonly wrongFrom: number;
-  /** A stroke reaches so many cells, so many of its breadth, and this share of its extent. */
+  /** The reach is the sum of these: cells, a multiple of the breadth, a share of the extent. */
   readonly reachCells: number;
   readonly reachBreadth: number;
   readonly reachShare: number;
-  /** A way ends after so many cells of colours that are all unlike the stroke's. */
+  /** Longest path through unlike colours. */
   readonly unlikeCells: number;
-  /** A colour is like the stroke's from this likeness on, and unlike it this much below. */
+  /** Colours are like the stroke's from here on, and wholly unlike at `likeSpan` below. */
   readonly likeFrom: number;
   readonly likeSpan: number;
-  /** The share of the reach that a sharp edge takes. */
+  /** Share of the reach that a sharp edge takes. */
   readonly edgeShare: number;
-  /** A cell that the matte is sure of is so much longer. */
+  /** Extra length of a cell of which the matte is sure. */
   readonly sureWeight: number;
-  /** The last share of the reach, in which the stroke's weight falls to 0. */
+  /** Last share of the reach, in which the weight falls to 0. */
   readonly fadeShare: number;
 }
 
-/** Chosen on photos with reference mattes and strokes along their largest errors. */
+/** Chosen on photos with reference mattes, with strokes along their largest errors. */
 const KEEP_RULES: GrowRules = {
   wrongFrom: 64,
   reachCells: 4,
@@ -47,7 +45,7 @@ const KEEP_RULES: GrowRules = {
   fadeShare: 0.15,
 };
 
-/** Erasing reaches further, since it never goes beyond the matte. */
+/** Erasing never leaves the matte. */
 const ERASE_RULES: GrowRules = {
   ...KEEP_RULES,
   reachCells: 6,
@@ -62,17 +60,17 @@ const GROW_RULES: Readonly<Record<'keep' | 'erase', GrowRules>> = {
   erase: ERASE_RULES,
 };
 
-/** Strokes that grow; all others count as they are drawn. */
+/** Further strokes count only as drawn. */
 const STROKES_MAX = 64;
-/** Colours are counted in so many steps a channel. */
+/** Histogram bins of a colour channel. */
 const STEPS = 16;
 const COLOURS = STEPS ** 3;
-/** Passes of a stroke: the second knows the colours of what the first grew over. */
+/** The second knows the colours of what the first grew over. */
 const PASSES = 2;
-/** Parts of a cell's length in a distance. */
+/** Distance steps per cell. */
 const FINE = 8;
 
-/** Connected cells and the box around them, whose sides are inside of it. */
+/** The box's sides are inclusive. */
 export interface Stroke {
   readonly cells: readonly number[];
   readonly left: number;
@@ -81,7 +79,6 @@ export interface Stroke {
   readonly bottom: number;
 }
 
-/** Gives the connected groups of marked cells, the largest first. */
 export function findStrokes(marked: Uint8Array, size: Size): Stroke[] {
   return findGroups(cell => marked[cell] === 1, size)
     .sort((a, b) => b.cells.length - a.cells.length)
@@ -116,8 +113,7 @@ export function findGroups(isIn: (cell: number) => boolean, { width, height }: S
 }
 
 /**
- * Gives for each cell how much of it the strokes win: 0 to 255.
- * @param kind keep: strokes say that the subject is there; erase: that it is not
+ * How much of each cell the strokes win: 0 to 255.
  * @param barred not 0 in cells that nothing grows into
  */
 export function growStrokes(
@@ -146,7 +142,7 @@ export function growStrokes(
   return won;
 }
 
-/** How far the matte is from what strokes of a kind say, 0 to 255. */
+/** How far the matte contradicts strokes of a kind, 0 to 255. */
 export function wrongOf(kind: 'keep' | 'erase', { alpha }: Cells): Uint8Array {
   return kind === 'keep' ? alpha.map(value => 255 - value) : alpha;
 }
@@ -156,7 +152,7 @@ function binOf(colours: Uint8Array, cell: number): number {
   return ((colours[at]! >> 4) * STEPS + (colours[at + 1]! >> 4)) * STEPS + (colours[at + 2]! >> 4);
 }
 
-/** How like the stroke a cell's colour is and not like what lies around it: 0 to 1. */
+/** How much likelier a cell's colour is the stroke's than that of its surroundings: 0 to 1. */
 export function likenessOf(
   { left, top, right, bottom }: Stroke,
   sources: readonly number[],
@@ -186,15 +182,14 @@ export function likenessOf(
   };
 }
 
-/** Spreads each bin over its neighbours, and makes the sum 1. */
 function smooth(bins: Float32Array): Float32Array {
   let from = bins;
   for (const step of [1, STEPS, STEPS * STEPS]) {
     const to = new Float32Array(COLOURS);
     for (let bin = 0; bin < COLOURS; bin++) {
-      const place = Math.floor(bin / step) % STEPS;
-      const before = place > 0 ? from[bin - step]! : from[bin]!;
-      const after = place < STEPS - 1 ? from[bin + step]! : from[bin]!;
+      const level = Math.floor(bin / step) % STEPS;
+      const before = level > 0 ? from[bin - step]! : from[bin]!;
+      const after = level < STEPS - 1 ? from[bin + step]! : from[bin]!;
       to[bin] = 0.25 * before + 0.5 * from[bin]! + 0.25 * after;
     }
     from = to;
@@ -210,10 +205,10 @@ function reachOf({ cells, left, top, right, bottom }: Stroke, rules: GrowRules):
   return Math.round(reachCells + reachBreadth * breadth + reachShare * extent);
 }
 
-/** From this alpha on, of 255, the matte is wrong enough for a stroke to go through. */
+/** Least difference (of 255) of a cell that a stroke can cross. */
 const PASSABLE_FROM = 13;
 
-/** Weights 0 to 255 by the distance (Dijkstra's, with a list for each distance: Dial 1969). */
+/** Weights 0 to 255 by distance (Dijkstra's, with a list for each distance: Dial 1969). */
 function distances(
   sources: readonly number[],
   likeness: (cell: number) => number,
@@ -244,7 +239,6 @@ function distances(
   for (const cell of sources) join(cell, 0);
   for (let distance = 0; distance <= most; distance++) {
     const front = fronts[distance]!;
-    // The list grows meanwhile.
     for (let next = 0; next < front.length; next++) {
       const cell = front[next]!;
       if (best[cell] !== distance) continue;
@@ -261,7 +255,7 @@ function distances(
   );
 }
 
-/** A difference of colours that is no noise, and one that is an edge; of 255. */
+/** Differences of colours (of 255) above noise, and of a full edge. */
 const EDGE_FROM = 12;
 const EDGE_FULL = 72;
 

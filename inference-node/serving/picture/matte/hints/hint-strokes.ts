@@ -1,4 +1,3 @@
-/** Reads strokes and boxes from a plane of seeds, and finds those that the matte does not follow. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { boxOf, SHOWN_FROM, type Target } from './crop-search.ts';
 import { type Cells, findStrokes, type Stroke } from './grow-strokes.ts';
@@ -6,24 +5,24 @@ import { findOverRim } from './over-rim.ts';
 import { ERASE_BOX_SEED, ERASE_SEED, KEEP_BOX_SEED, KEEP_SEED, keeps } from './seeds.ts';
 import { meansThing, meantGroups, type ShownGroups } from './shown-groups.ts';
 
-/** The matte follows a hint to keep from this alpha on: half transparent is not enough. */
+/** Half transparent is not enough. */
 const KEPT_FROM = 192;
-/** The matte follows a hint to keep, but for less than this share of it. */
+/** A smaller missing share of a hint to keep is ignored. */
 const WRONG_SHARE_MIN = 0.15;
 const SEEDS = [KEEP_SEED, ERASE_SEED, KEEP_BOX_SEED, ERASE_BOX_SEED] as const;
 type Marks = Readonly<Record<(typeof SEEDS)[number], Uint8Array>>;
 
-/** A connected part of the hints of one kind. Its cells are those that it covers, without slips. */
+/** A connected part of the hints of one kind. Its cells exclude slips of the hand. */
 export interface HintStroke extends Stroke {
   readonly kind: 'keep' | 'erase';
   readonly isBox: boolean;
   /** The number of all its cells. */
   readonly size: number;
-  /** The cells that it goes around. */
+  /** The cells that it surrounds. */
   readonly enclosed: readonly number[];
 }
 
-/** Gives the strokes, and by cell how far the matte decides there although a stroke covers it. */
+/** `over`: how far the matte overrules a stroke in each cell. */
 export function readStrokes(seeds: Uint8Array, size: Size, cells: Cells) {
   const marks = markCells(seeds, size, cells);
   const over = new Uint8Array(cells.alpha.length);
@@ -45,7 +44,7 @@ export function readStrokes(seeds: Uint8Array, size: Size, cells: Cells) {
 }
 
 /**
- * Undefined: the matte follows the stroke, or colours alone decide how far it reaches.
+ * Undefined: the matte follows the stroke, or colours alone decide its reach.
  * @param shown called only for strokes that erase
  */
 export function targetOf(
@@ -67,9 +66,9 @@ export function targetOf(
   return { stroke, kind, isBox, cells: left, box: boxOf(stroke) };
 }
 
-/** The cells that a stroke goes around: no way leads from them to the sides of its box. */
+/** No path leads from these cells to the sides of the stroke's box. */
 function enclosedBy({ cells, left, top, right, bottom }: Stroke, { width }: Size): number[] {
-  // A frame of one cell around the box, so that all of the outside is connected.
+  // A frame of one cell connects all of the outside.
   const [across, down] = [right - left + 3, bottom - top + 3];
   const seen = new Uint8Array(across * down);
   for (const cell of cells) {

@@ -1,7 +1,7 @@
 /**
- * Follows hints before the matte is refined, so that edges follow the picture's colours and not the
- * strokes. For a hint that the matte does not follow, a model looks at crops of the picture; where
- * it finds nothing, colours decide. Pure arithmetic, on a grid of a bounded size. docs/adr/0061.
+ * Applies hints before refinement, so that edges follow the picture's colours instead of the
+ * strokes. For a hint that the matte contradicts, a model runs on crops; if it finds nothing,
+ * colours decide. On a grid of bounded size (docs/adr/0061).
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { RgbaPicture } from '../../rgba-picture.ts';
@@ -21,20 +21,19 @@ import { type HintStroke, readStrokes, targetOf } from './hint-strokes.ts';
 import { keeps } from './seeds.ts';
 import { findShown, meansAll, meantGroups, type ShownGroups, touchedBy } from './shown-groups.ts';
 
-/** Cells of the long side: a thing of 3 of 1500 pixels still has one. */
+/** A thing of 3 of 1500 pixels still has a cell. */
 const GRID_SIDE = 512;
-/** Pieces that an object leaves have at most this share of it. */
+/** Relative to the removed object. */
 const PIECE_SHARE_MAX = 0.05;
-/** Runs of a model for the hints of a picture, in all. */
+/** For all hints of a picture. */
 export const CROP_RUNS_MAX = 6;
-/** With more than this share of what the matte shows there, an object is all of it. */
+/** An object with a larger share of the shown alpha is the whole subject. */
 const OBJECT_SHARE_MAX = 0.85;
 
-/** A look that shows what the target means. */
-interface BestLook {
-  readonly look: Plane;
+interface BestCrop {
+  readonly matte: Plane;
   readonly crop: Crop;
-  /** The look on the grid, 0 outside of the crop. */
+  /** On the grid, 0 outside of the crop. */
   readonly onGrid: Uint8Array;
   readonly found: Found;
 }
@@ -43,26 +42,21 @@ export class HintedMatte {
   readonly #matte: Uint8Array;
   readonly #size: Size;
   readonly #seeds: Uint8Array;
-  /** Crops are in its cells. */
   readonly grid: Size;
   readonly #colours: Uint8Array;
   readonly #strokes: readonly HintStroke[];
-  /** By cell: how far the matte decides there although a hint covers it. */
+  /** How far the matte overrules a hint in each cell. */
   readonly #over: Uint8Array;
   #alpha: Uint8Array;
-  /** Strokes that the model has looked for. */
   readonly #tried = new Set<HintStroke>();
-  /** Strokes to keep whose object a look has found: it says what of them is background. */
+  /** Strokes to keep whose object a crop showed. */
   readonly #found = new Set<HintStroke>();
   #target: Target<HintStroke> | undefined;
   #last: (Crop & { readonly cutOff: number }) | undefined;
-  #best: BestLook | undefined;
+  #best: BestCrop | undefined;
   #runs = 0;
 
-  /**
-   * @param matte one byte a pixel of `size`, as `seeds`. It is changed in place
-   * @param picture that both show
-   */
+  /** @param matte one byte a pixel of `size`, as `seeds`; changed in place */
   constructor(matte: Uint8Array, seeds: Uint8Array, size: Size, picture: RgbaPicture) {
     this.#matte = matte;
     this.#seeds = seeds;
@@ -79,7 +73,7 @@ export class HintedMatte {
     return { colours: this.#colours, alpha: this.#alpha, ...this.grid };
   }
 
-  /** Gives the next crop for a look of the model. Undefined: colours decide what is left. */
+  /** Undefined: colours decide the rest. */
   nextCrop(): Box | undefined {
     while (this.#runs < CROP_RUNS_MAX) {
       this.#target ??= this.#nextTarget();
@@ -113,13 +107,13 @@ export class HintedMatte {
     return next;
   }
 
-  /** @param look the model's matte of the last crop, of any size */
-  takeLook(look: Plane): void {
+  /** @param matte the model's matte of the last crop, of any size */
+  takeCrop(matte: Plane): void {
     const target = this.#target;
     const crop = this.#last;
-    if (target === undefined || crop === undefined) throw new Error('a look without a crop');
+    if (target === undefined || crop === undefined) throw new Error('a matte without a crop');
     const { left, top, width, height } = crop.box;
-    const inCrop = resample(look, { width, height });
+    const inCrop = resample(matte, { width, height });
     const onGrid = new Uint8Array(this.#alpha.length);
     for (let y = 0; y < height; y++) {
       const row = inCrop.subarray(y * width, (y + 1) * width);
@@ -129,13 +123,12 @@ export class HintedMatte {
     this.#last = { ...crop, cutOff: found.cutOff };
     if (!found.isFollowed) return;
     if (found.fit > (this.#best?.found.fit ?? 0)) {
-      // A copy: the caller frees its look, and a doubtful one waits for the next.
-      this.#best = { look: { ...look, data: new Uint8Array(look.data) }, crop, onGrid, found };
+      // The caller frees its matte, and a doubtful one waits for the next.
+      this.#best = { matte: { ...matte, data: new Uint8Array(matte.data) }, crop, onGrid, found };
     }
     if (!found.isDoubtful) this.#leave();
   }
 
-  /** The target's best look counts, if there is one. */
   #leave(): void {
     const [target, best] = [this.#target, this.#best];
     this.#target = undefined;
@@ -151,8 +144,8 @@ export class HintedMatte {
     this.#found.add(target.stroke);
   }
 
-  /** An erasing stroke means an object in what the matte shows, and never the whole subject. */
-  #eraseObject(best: BestLook, target: Target<HintStroke>): void {
+  /** An erasing stroke means an object within the shown subject, never the whole subject. */
+  #eraseObject(best: BestCrop, target: Target<HintStroke>): void {
     const { onGrid, found } = best;
     const shown = findShown(this.#cells);
     const touched = touchedBy(target.cells, shown);
@@ -170,9 +163,8 @@ export class HintedMatte {
     this.#clearPieces(shown, object, touched);
   }
 
-  /** Adds what the look shows to the matte, or takes it away. */
   #join(
-    { look, crop: { box }, onGrid, found: { mask } }: BestLook,
+    { matte, crop: { box }, onGrid, found: { mask } }: BestCrop,
     { kind }: Target<HintStroke>,
   ): void {
     const [x, y] = [this.#size.width / this.grid.width, this.#size.height / this.grid.height];
@@ -180,7 +172,7 @@ export class HintedMatte {
     const top = Math.round(box.top * y);
     const width = Math.min(this.#size.width, Math.round((box.left + box.width) * x)) - left;
     const height = Math.min(this.#size.height, Math.round((box.top + box.height) * y)) - top;
-    const shown = resample(look, { width, height });
+    const shown = resample(matte, { width, height });
     const nearOthers = kind === 'erase' ? this.#nearOthers(onGrid) : undefined;
     for (let row = 0; row < height; row++) {
       const cellRow = Math.floor((top + row) / y) * this.grid.width;
@@ -190,7 +182,7 @@ export class HintedMatte {
         if (mask[cell] === 0) continue;
         const alpha = shown[row * width + column]!;
         const before = this.#matte[to + column]!;
-        // Where nothing else is near, nothing is left of an object that goes.
+        // Nothing remains of a removed object away from others.
         this.#matte[to + column] =
           nearOthers === undefined
             ? Math.max(before, alpha)
@@ -199,13 +191,13 @@ export class HintedMatte {
     }
   }
 
-  /** 1 for each cell beside what the matte shows and the look does not. */
+  /** Marks cells near something that the crop's matte does not show. */
   #nearOthers(onGrid: Uint8Array): Uint8Array {
     const others = this.#alpha.map((alpha, cell) => (alpha - onGrid[cell]! >= SHOWN_FROM ? 1 : 0));
     return widen(others, this.grid);
   }
 
-  /** Pieces that an object leaves, such as ends of hair. @param before the groups with the object */
+  /** Removes pieces such as ends of hair. @param before the groups with the object */
   #clearPieces(before: ShownGroups, objectSum: number, touched: ReadonlySet<number>): void {
     const { groupOf, sums } = findShown(this.#cells);
     const isPiece = (cell: number) =>
@@ -225,12 +217,12 @@ export class HintedMatte {
     this.#alpha = resample({ data: this.#matte, ...this.#size }, this.grid);
   }
 
-  /** Changes the matte: keeps, then erases, so that erase wins. */
+  /** Keeps, then erases, so that erase wins. */
   apply(): void {
-    // An engine may have been lost while a doubtful look waited for a better one.
+    // An engine may have died while a doubtful matte waited for a better one.
     this.#leave();
     const cells = this.#cells;
-    // The look has decided in them: what of a box it does not show is background.
+    // Whatever the crop's matte omits of a box is background.
     for (const { isBox, cells: covered } of this.#found) {
       for (const cell of covered) {
         if (isBox || this.#alpha[cell]! < SHOWN_FROM) this.#over[cell] = 255;
@@ -243,7 +235,7 @@ export class HintedMatte {
     const kept = growStrokes(keep, 'keep', cells, barred(erase, over));
     const lines = erase.filter(({ isBox }) => !isBox);
     const erased = eraseThings(lines, cells, keep, over);
-    // A cell that both win is the surer one's; erase wins a tie.
+    // The surer wins a cell; erase wins a tie.
     for (let cell = 0; cell < kept.length; cell++) {
       if (kept[cell]! > erased[cell]!) erased[cell] = 0;
       else if (erased[cell]! > 0) kept[cell] = 0;
@@ -252,7 +244,6 @@ export class HintedMatte {
     const less = resample({ data: erased, ...this.grid }, this.#size);
     const rim = resample({ data: over, ...this.grid }, this.#size);
     const [matte, seeds] = [this.#matte, this.#seeds];
-    // All planes have as many elements as `matte`.
     for (let i = 0; i < matte.length; i++) {
       const most = 255 - less[i]!;
       const seed = seeds[i]!;
@@ -266,7 +257,9 @@ export class HintedMatte {
   }
 }
 
-/** Gives how much of each cell leaves: whole things that strokes mean, and what grows from others. */
+/**
+ * How much of each cell leaves: whole things that strokes mean, and the growth of other strokes.
+ */
 function eraseThings(
   strokes: readonly HintStroke[],
   cells: Cells,
@@ -284,7 +277,7 @@ function eraseThings(
   });
   if (meant.size > 0) {
     const taken = withPieces(meant, shown, cells);
-    // With its faint edge, but nothing of another thing.
+    // Includes the faint edge, but nothing of another thing.
     for (const [cell, mark] of widen(taken, cells).entries()) {
       const isOther = shown.groupOf[cell]! >= 0 && taken[cell] === 0;
       if (mark === 1 && !isOther) whole[cell] = 255;
@@ -295,7 +288,7 @@ function eraseThings(
   return whole.map((all, cell) => Math.max(all, grown[cell]!));
 }
 
-/** Marks the cells of groups, and of small ones beside them: ends of hair. */
+/** Adds small groups nearby, such as ends of hair. */
 function withPieces(groups: ReadonlySet<number>, shown: ShownGroups, size: Size): Uint8Array {
   const { groupOf, sums } = shown;
   let sum = 0;
@@ -309,7 +302,6 @@ function withPieces(groups: ReadonlySet<number>, shown: ShownGroups, size: Size)
   return own.map((mark, cell) => (mark === 1 || pieces.has(groupOf[cell]!) ? 1 : 0));
 }
 
-/** Nothing grows over strokes that say the opposite, from over a rim, or back over it. */
 function barred(opposite: readonly HintStroke[], over: Uint8Array): Uint8Array {
   const barred = over.slice();
   for (const { cells } of opposite) for (const cell of cells) barred[cell] = 1;

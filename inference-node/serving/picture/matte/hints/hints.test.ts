@@ -1,4 +1,3 @@
-/** Tests how shapes and pictures become seeds, and what seeds do to a matte. */
 import type { HintShape } from '@matting/proto/contract/hints.ts';
 import test from 'ava';
 import type { RgbaPicture } from '../../rgba-picture.ts';
@@ -8,7 +7,7 @@ import { drawSeeds, ERASE_SEED, KEEP_BOX_SEED, KEEP_SEED, lumaOf } from './seeds
 const SIZE = { width: 96, height: 64 };
 const ALL = { left: 0, top: 0, ...SIZE };
 
-/** A plane of one number a pixel. */
+/** One number a pixel. */
 function planeOf(valueAt: (x: number, y: number) => number): Uint8Array {
   const { width, height } = SIZE;
   return Uint8Array.from({ length: width * height }, (_none, i) =>
@@ -87,7 +86,7 @@ test('a stroke stops where another one says the opposite, and erase wins', t => 
 });
 
 const inOther = (x: number, y: number) => within(x, y, 60, 10, 84, 30);
-/** Two colours, so that colours alone would take half of it. */
+/** Two colours: by colours alone half of it would leave. */
 const pair = pictureOf((x, y) => {
   if (inOther(x, y)) return y < 20 ? GREEN : RED;
   return inBody(x, y) ? RED : GREY;

@@ -1,36 +1,36 @@
 /**
- * Finds slips of the hand: where a stroke or a box goes a little over the rim of something that it
- * does not mean. A slip is small on the picture's scale, lies at the outline of the stroke, and is
- * a small part of what it touches, away from the middle of that. The matte decides there, unless
- * the colours are those of the stroke's own side. Pure.
+ * Finds slips of the hand, where a stroke or a box crosses the rim of something else. A slip is
+ * small on the picture's scale, lies at the stroke's outline, and covers little of what it touches,
+ * away from its middle. The matte decides there, unless the colours are those of the stroke's own
+ * side.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { distancesFrom } from './cell-distances.ts';
 import { type Cells, findGroups, likenessOf, type Stroke, wrongOf } from './grow-strokes.ts';
 import { MIDDLE_SHARE } from './shown-groups.ts';
 
-/** What the matte has of the other side, of 255: the surest first, then the rest of a soft rim. */
+/** Least contradiction (of 255): the surest first, then the rest of a soft rim. */
 const OTHER_FROM = [230, 128, 64];
-/** The deepest slip, relative to the picture's long side: 7 of 600 pixels, 14 of 1200. */
+/** Greatest depth of a slip, relative to the picture's long side. */
 const SLIP_SHARE = 0.012;
-/** And in cells, for small pictures. */
+/** In cells, for small pictures. */
 const SLIP_CELLS_MIN = 3;
-/** A thin stroke means what it covers: a slip is at most this share of half its breadth. */
+/** Share of half a stroke's breadth: a thin stroke means what it covers. */
 const DEPTH_SHARE = 0.8;
-/** The rim of a deeper part reaches so many depths of a slip. */
+/** Reach of a deeper part's rim, in depths of a slip. */
 const BESIDE = 2;
-/** More than this share of a stroke on the other side is no slip. */
+/** A stroke with more on the other side has no slips. */
 const STROKE_SHARE_MAX = 0.5;
-/** If more than this share of what it covers of a thing is deep, the stroke means that thing. */
+/** A stroke means a thing if more of its cells there are deep. */
 const DEEP_SHARE_MAX = 0.3;
-/** A slip is at most this share of what it touches. */
+/** A slip covers at most this share of what it touches. */
 const TOUCHED_SHARE_MAX = 0.2;
-/** A colour is of the stroke's own side from this likeness on. */
+/** Least likeness to the stroke's own side. */
 const OWN_FROM = 0.9;
-/** Values of cells over a rim. The matte decides in the first; the stroke does in the second. */
+/** The matte decides in the first, the stroke in the second. */
 const [MATTE, STROKE] = [255, 1];
 
-/** Gives for each cell over a rim how far the matte decides there; 0: it is not over a rim. */
+/** How far the matte decides in each cell over a rim; 0 elsewhere. */
 export function findOverRim(
   strokes: readonly Stroke[],
   kind: 'keep' | 'erase',
@@ -41,7 +41,7 @@ export function findOverRim(
   const wrong = wrongOf(kind, cells);
   const strokeOf = new Int32Array(over.length).fill(-1);
   for (const [at, { cells }] of strokes.entries()) for (const cell of cells) strokeOf[cell] = at;
-  // The sides of the picture are no outline.
+  // The picture's sides are not an outline.
   const depths = distancesFrom(cell => strokeOf[cell] === -1, cells);
   const slipMax = Math.max(SLIP_CELLS_MIN, SLIP_SHARE * Math.max(cells.width, cells.height));
   const depthMax = strokes.map(stroke => {
@@ -50,7 +50,7 @@ export function findOverRim(
   });
   for (const from of OTHER_FROM) {
     const isOther = (cell: number) => wrong[cell]! >= from;
-    // Most hints have no slips, and what follows takes time.
+    // Most hints have no slips, and the rest takes time.
     const parts = strokes.map(({ cells: covered }) => {
       const others = covered.filter(isOther);
       return others.length <= STROKE_SHARE_MAX * covered.length ? others : [];
@@ -61,7 +61,7 @@ export function findOverRim(
     const isDeep = (cell: number) =>
       Math.max(depths[cell]!, away[cell]!) > depthMax[strokeOf[cell]!]!;
     const isPart = (cell: number) => strokeOf[cell] !== -1 && isOther(cell);
-    // What lies beside a deeper part is no slip, but the rim of that part.
+    // Cells near a deeper part are its rim.
     const deep = distancesFrom(cell => isPart(cell) && isDeep(cell), cells);
     const { groupOf, groups } = groupsOf(isOther, cells);
     let inner: Float32Array | undefined;
@@ -91,7 +91,6 @@ export function findOverRim(
   return over;
 }
 
-/** Gives the groups of cells that are in, and for each of these its group. */
 function groupsOf(isIn: (cell: number) => boolean, size: Size) {
   const groupOf = new Int32Array(size.width * size.height).fill(-1);
   const groups = findGroups(isIn, size);

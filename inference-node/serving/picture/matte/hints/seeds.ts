@@ -1,9 +1,7 @@
-/** Draws hints on a plane: shapes, or a picture of them. Pure arithmetic. */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { HintShape, Hints } from '@matting/proto/contract/hints.ts';
 import type { RgbaPicture } from '../../rgba-picture.ts';
 
-/** Values of a plane of seeds. A box says something about its inside alone; a line is a hint. */
 const NO_SEED = 0;
 export const KEEP_SEED = 1;
 export const ERASE_SEED = 2;
@@ -15,12 +13,11 @@ export function keeps(seed: number): boolean {
   return seed === KEEP_SEED || seed === KEEP_BOX_SEED;
 }
 
-/** The luma of a picture of hints, one byte a pixel. */
 export interface HintsPlane extends Size {
   readonly luma: Uint8Array;
 }
 
-/** A luma from the first on keeps, up to the second erases. */
+/** Luma from and up to these keeps and erases. */
 const KEEP_FROM = 250;
 const ERASE_TO = 5;
 
@@ -29,7 +26,6 @@ const LUMA = { red: 77, green: 150, blue: 29 };
 
 export function lumaOf({ rgba, width, height }: RgbaPicture): HintsPlane {
   const luma = new Uint8Array(rgba.length);
-  // Both have one element a pixel.
   for (let i = 0; i < rgba.length; i++) {
     const pixel = rgba[i]!;
     const [red, green, blue] = [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255];
@@ -38,17 +34,14 @@ export function lumaOf({ rgba, width, height }: RgbaPicture): HintsPlane {
   return { luma, width, height };
 }
 
-/** Source of seeds: shapes in the picture's pixels, or a plane over all of it. */
+/** Shapes in the picture's pixels, or a plane over all of it. */
 export type Drawn = Pick<Hints, 'keep' | 'erase'> | HintsPlane;
 
 export function isDrawn({ keep = [], erase = [] }: Hints): boolean {
   return keep.length + erase.length > 0;
 }
 
-/**
- * Makes a plane of `size` over `part` of the picture, one seed a pixel. Erase wins.
- * @param picture its size
- */
+/** @param part of the picture, which the seeds of `size` cover. Erase wins */
 export function drawSeeds(drawn: Drawn, picture: Size, part: Box, size: Size): Uint8Array {
   if ('luma' in drawn) return stretch(drawn, picture, part, size);
   const seeds = new Uint8Array(size.width * size.height);
@@ -56,10 +49,10 @@ export function drawSeeds(drawn: Drawn, picture: Size, part: Box, size: Size): U
   const { keep = [], erase = [] } = drawn;
   for (const [shapes, line] of [[keep, KEEP_SEED] as const, [erase, ERASE_SEED] as const]) {
     for (const shape of shapes) {
-      const place = (x: number, y: number) =>
+      const toPlane = (x: number, y: number) =>
         [(x - part.left) * scale.x, (y - part.top) * scale.y] as const;
       const seed = 'box' in shape ? BOX_SEEDS[line] : line;
-      drawShape(shape, place, (scale.x + scale.y) / 2, { seeds, seed, ...size });
+      drawShape(shape, toPlane, (scale.x + scale.y) / 2, { seeds, seed, ...size });
     }
   }
   return seeds;
@@ -70,26 +63,25 @@ interface Canvas extends Size {
   readonly seed: number;
 }
 
-type Place = (x: number, y: number) => readonly [x: number, y: number];
+type ToPlane = (x: number, y: number) => readonly [x: number, y: number];
 
-function drawShape(shape: HintShape, place: Place, scale: number, canvas: Canvas): void {
+function drawShape(shape: HintShape, toPlane: ToPlane, scale: number, canvas: Canvas): void {
   if ('box' in shape) {
-    const [left, top] = place(shape.box[0], shape.box[1]);
-    const [right, bottom] = place(shape.box[2], shape.box[3]);
+    const [left, top] = toPlane(shape.box[0], shape.box[1]);
+    const [right, bottom] = toPlane(shape.box[2], shape.box[3]);
     const from = Math.min(canvas.height - 1, Math.floor(top));
     for (let y = from; y < Math.max(from + 1, bottom); y++) drawSpan(canvas, y, left, right);
     return;
   }
-  // At least a pixel, however large the picture is.
   const radius = Math.max(0.75, shape.radius * scale);
-  const points = shape.line.map(([x, y]) => place(x, y));
+  const points = shape.line.map(([x, y]) => toPlane(x, y));
   const ends = points.length > 1 ? points.slice(1) : points;
   for (const [index, end] of ends.entries()) drawSegment(points[index]!, end, radius, canvas);
 }
 
 type Point = readonly [x: number, y: number];
 
-/** Row by row, each in one span: a line of round ends is convex. So its radius costs no time. */
+/** Fills one span per row, since a line with round ends is convex: a large radius costs no time. */
 function drawSegment([x1, y1]: Point, [x2, y2]: Point, radius: number, canvas: Canvas): void {
   const length = Math.hypot(x2 - x1, y2 - y1);
   const across: Point = length === 0 ? [0, radius] : turned([x2 - x1, y2 - y1], radius / length);
@@ -134,7 +126,7 @@ function drawSpan({ seeds, seed, width }: Canvas, row: number, left: number, rig
   seeds.fill(seed, row * width + from, row * width + to);
 }
 
-/** Each pixel takes what any of the picture's pixels in it says: a thin line must not be lost. */
+/** Thin lines survive: each pixel takes any hint inside of it. */
 function stretch(hints: HintsPlane, picture: Size, part: Box, size: Size): Uint8Array {
   const seeds = new Uint8Array(size.width * size.height);
   const across = spans(part.left, part.width, picture.width, hints.width, size.width);
@@ -155,7 +147,7 @@ function stretch(hints: HintsPlane, picture: Size, part: Box, size: Size): Uint8
   return seeds;
 }
 
-/** For each of `count` pixels along a part of a side: the pixels of `length` over all of the side. */
+/** Spans of `length` pixels over a side, for each of `count` pixels along its part. */
 function spans(start: number, part: number, side: number, length: number, count: number) {
   const at = (pixel: number) => ((start + (pixel * part) / count) * length) / side;
   const from = Int32Array.from({ length: count }, (_none, i) =>

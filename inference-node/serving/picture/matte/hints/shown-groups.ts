@@ -1,31 +1,28 @@
-/** Which separate things a matte shows, and which of them an erasing stroke means. Pure. */
+/** The separate things of a matte, and those that an erasing stroke means. */
 import { distancesFrom } from './cell-distances.ts';
 import { type Cells, findGroups, type Stroke } from './grow-strokes.ts';
 
-/** From this alpha on cells belong together. */
 export const TOGETHER_FROM = 26;
 /**
- * A stroke means a thing if this share of it is on things, or this share of them under it, or if a
- * smaller share is on things and it goes through their middle: a scribble over legs.
+ * A stroke means a thing if this share of it is on things, if it covers this share of them, or if
+ * this smaller share is on things and it goes through their middle: a scribble over legs.
  */
 const ON_SHARE_MIN = 0.3;
 const UNDER_SHARE_MIN = 0.3;
 const SCRIBBLED_SHARE_MIN = 0.1;
-/** A stroke in the largest thing means all of it only if this share of it is shown elsewhere. */
+/** A stroke means the whole largest thing only if this share of it is shown elsewhere, */
 const ELSEWHERE_SHARE_MIN = 0.1;
-/** And if it goes through the middle: this share of the largest distance from the thing's rim. */
+/** and it goes through the middle: this share of the largest distance from the rim. */
 export const MIDDLE_SHARE = 0.6;
-/** The same for a scribble, and if a look shows the whole thing under the stroke. */
+/** As MIDDLE_SHARE, for a scribble, or if a crop shows the whole thing. */
 const SEEN_MIDDLE_SHARE = 0.4;
 
 export interface ShownGroups {
-  /** Group of each cell, -1 where the matte shows nothing. */
+  /** -1: empty. */
   readonly groupOf: Int32Array;
-  /** Sum of the alpha of each group. */
   readonly sums: readonly number[];
-  /** Distance of each cell from the nearest that shows nothing, in cells. */
+  /** Distance from the nearest empty cell, in cells. */
   readonly depths: Float32Array;
-  /** The largest distance in each group. */
   readonly deepest: readonly number[];
 }
 
@@ -47,18 +44,15 @@ export function findShown({ alpha, ...size }: Cells): ShownGroups {
   return { groupOf, sums, depths, deepest };
 }
 
-/** An erasing stroke. Its cells are those that it covers, without its slips. */
+/** An erasing stroke, without slips of the hand. */
 export interface Erasing extends Stroke {
-  /** The number of all its cells. */
   readonly size: number;
-  /** The cells that it goes around. */
   readonly enclosed: readonly number[];
 }
 
-/** A stroke goes around a thing if it covers or encloses this share of it. */
+/** A stroke around a thing covers or encloses this share of it. */
 const ENCLOSED_SHARE_MIN = 0.9;
 
-/** Gives the groups that a stroke goes around. */
 function enclosedGroups(
   { cells: covered, enclosed }: Erasing,
   { groupOf, sums }: ShownGroups,
@@ -74,10 +68,7 @@ function enclosedGroups(
   return new Set(groups.map(([group]) => group));
 }
 
-/**
- * Tells whether a stroke means a thing and not only what lies under it: much of the stroke is on
- * things, or much of them under it.
- */
+/** A stroke may mean only the area under it. */
 export function meansThing(stroke: Erasing, shown: ShownGroups, { alpha }: Cells): boolean {
   const { cells, size } = stroke;
   const { groupOf, sums } = shown;
@@ -96,9 +87,9 @@ export function meansThing(stroke: Erasing, shown: ShownGroups, { alpha }: Cells
 }
 
 /**
- * Gives the groups that a stroke that means a thing takes as a whole: those that it goes around;
- * those that it touches, if a larger one lies apart from them all; or if it goes through the middle
- * of them, and there is something else. Undefined: what it means is a part of what it touches.
+ * The groups that a stroke means as a whole: those that it surrounds, or those that it touches, if
+ * a larger group is apart from them, or if it goes through their middle and something else is
+ * shown. Undefined: it means a part.
  */
 export function meantGroups(
   erasing: Erasing,
@@ -122,7 +113,7 @@ export function touchedBy(cells: readonly number[], { groupOf }: ShownGroups): S
   return touched;
 }
 
-/** The largest other group, relative to the largest touched one. */
+/** Relative to the largest touched group. */
 function shareElsewhere(touched: ReadonlySet<number>, { sums }: ShownGroups): number {
   let [most, largest] = [0, 0];
   for (const [group, sum] of sums.entries()) {
@@ -143,8 +134,8 @@ function isThrough(
 }
 
 /**
- * Tells whether a stroke means the touched groups as a whole, if a look shows them under it: they
- * are not all that is shown, and the stroke goes through their middle.
+ * Whether a stroke means all touched groups, if a crop shows them: something else is shown too, and
+ * it goes through their middle.
  */
 export function meansAll(
   stroke: Erasing,

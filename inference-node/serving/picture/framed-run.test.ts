@@ -1,10 +1,9 @@
 import test from 'ava';
 import type { MatteRole } from '../models/prepared-model.ts';
-import { FRAMED_RULES, isWorthFraming, withFramedLook } from './framed-look.ts';
+import { FRAMED_RULES, isWorthFraming, withFramedRun } from './framed-run.ts';
 
 const SIZE = { width: 64, height: 32 };
 
-/** What a framed look shows of the picture. */
 function framed(alphaAt: (x: number, y: number) => number): Buffer {
   const { width, height } = SIZE;
   const cells = Array.from({ length: width * height }, (_, i) => i);
@@ -14,19 +13,16 @@ function framed(alphaAt: (x: number, y: number) => number): Buffer {
 const matte = (role: MatteRole, alpha = new Uint8Array(4), size = { width: 2, height: 2 }) => {
   return { alpha, size, role };
 };
-/**
- * Makes what another model, or the same without a frame, shows of the picture: so much from its
- * left.
- */
+/** Shows this share of the picture from the left. */
 const leftOf = (role: MatteRole, share: number) => {
   const size = { width: 40, height: 20 };
   const alpha = Uint8Array.from({ length: 800 }, (_, i) => (i % 40 < share * 40 ? 255 : 0));
   return matte(role, alpha, size);
 };
-const look = (alpha: Buffer) => withFramedLook([matte('subject')], { alpha, size: SIZE });
+const addFramed = (alpha: Buffer) => withFramedRun([matte('subject')], { alpha, size: SIZE });
 
 test('a framed look › that is believed leads, and the first look is heard like a second', t => {
-  const joined = withFramedLook([matte('subject'), matte('opinion')], {
+  const joined = withFramedRun([matte('subject'), matte('opinion')], {
     alpha: framed(x => (x < 40 ? 255 : 0)),
     size: SIZE,
   });
@@ -37,11 +33,11 @@ test('a framed look › that is believed leads, and the first look is heard like
 });
 
 test('a framed look › is not believed where it shows the picture itself', t => {
-  t.is(look(framed(() => 255)), undefined);
-  // A part of the lower side is not shown, as with the lawn before a person.
+  t.is(addFramed(framed(() => 255)), undefined);
+  // A part of the lower side is missing, such as the lawn before a person.
   const { sideShareMax } = FRAMED_RULES;
   const lower = (share: number) =>
-    look(framed((x, y) => (y < SIZE.height - 1 || x < share * SIZE.width ? 255 : 0)));
+    addFramed(framed((x, y) => (y < SIZE.height - 1 || x < share * SIZE.width ? 255 : 0)));
   t.not(lower(sideShareMax - 0.05), undefined);
   t.is(lower(sideShareMax + 0.05), undefined);
 });
@@ -52,7 +48,7 @@ test('a framed look › is not believed where what shows the picture itself fade
   const fading = (edge: number) => {
     const alpha = Buffer.alloc(side * side);
     for (let y = edge; y < side; y++) alpha.fill(255, y * side + edge, (y + 1) * side);
-    return withFramedLook([matte('subject')], { alpha, size });
+    return withFramedRun([matte('subject')], { alpha, size });
   };
   t.is(fading(2), undefined);
   t.not(fading(3), undefined);
@@ -61,8 +57,9 @@ test('a framed look › is not believed where what shows the picture itself fade
 test('a framed look › is not believed where the border does not cut the subject off', t => {
   const { cutOffShareMin } = FRAMED_RULES;
   const standsAt = (share: number) =>
-    look(framed((x, y) => (y > 2 && x < share * SIZE.width ? 255 : 0)));
-  const lying = (left: number) => look(framed((x, y) => (x > left && x < 50 && y === 9 ? 255 : 0)));
+    addFramed(framed((x, y) => (y > 2 && x < share * SIZE.width ? 255 : 0)));
+  const lying = (left: number) =>
+    addFramed(framed((x, y) => (x > left && x < 50 && y === 9 ? 255 : 0)));
   t.not(standsAt(cutOffShareMin + 0.05), undefined);
   t.is(lying(0), undefined);
   t.is(lying(-1), undefined, 'a row of pixels is less than a twentieth of a side');
@@ -71,14 +68,14 @@ test('a framed look › is not believed where the border does not cut the subjec
 test('a framed look › is not believed where it shows nothing clearly', t => {
   const { unsureShareMax } = FRAMED_RULES;
   const unsure = (share: number) =>
-    look(framed((x, y) => (y >= 16 ? 0 : (x * 37) % 64 < share * 64 ? 128 : 255)));
+    addFramed(framed((x, y) => (y >= 16 ? 0 : (x * 37) % 64 < share * 64 ? 128 : 255)));
   t.not(unsure(unsureShareMax - 0.05), undefined);
   t.is(unsure(unsureShareMax + 0.05), undefined);
 });
 
 test('a framed look › is not believed where it loses some of what the first look shows', t => {
   const shows = (share: number) =>
-    withFramedLook([leftOf('subject', 0.5)], {
+    withFramedRun([leftOf('subject', 0.5)], {
       alpha: framed(x => (x < share * SIZE.width ? 255 : 0)),
       size: SIZE,
     });
@@ -89,7 +86,7 @@ test('a framed look › is not believed where it loses some of what the first lo
 
 test('a framed look › is not believed where the opinion sees what the first look sees', t => {
   const seenBy = (opinion: number) =>
-    withFramedLook([leftOf('subject', 0.25), leftOf('opinion', opinion)], {
+    withFramedRun([leftOf('subject', 0.25), leftOf('opinion', opinion)], {
       alpha: framed(x => (x < 0.5 * SIZE.width ? 255 : 0)),
       size: SIZE,
     });
@@ -101,7 +98,7 @@ test('a framed look › is not believed where the opinion sees what the first lo
 test('a framed look › of the picture itself is believed where the opinion sees the same', t => {
   const whole = { alpha: framed(() => 255), size: SIZE };
   const seenBy = (opinion: number) =>
-    withFramedLook([leftOf('subject', 0.25), leftOf('opinion', opinion)], whole);
+    withFramedRun([leftOf('subject', 0.25), leftOf('opinion', opinion)], whole);
   t.not(seenBy(FRAMED_RULES.agreementMin + 0.05), undefined);
   t.is(seenBy(FRAMED_RULES.agreementMin - 0.05), undefined);
 });

@@ -1,10 +1,10 @@
 import test from 'ava';
 import type { MatteRole } from '../models/prepared-model.ts';
-import { inferPlan, type Look } from './infer-plan.ts';
-import { isCloserBelieved, partsAround } from './zoomed-look.ts';
+import { isCloserBelieved, partsAround } from './closer-look.ts';
+import { inferPlan, type ModelRun } from './infer-plan.ts';
 
 const SIZE = { width: 100, height: 80 };
-/** Ten times as large as the mattes, and of another shape. */
+/** Larger than the mattes, and of another shape. */
 const PICTURE = { width: 1000, height: 400 };
 
 type Box = readonly [left: number, top: number, width: number, height: number];
@@ -23,7 +23,7 @@ const SMALL: Box = [40, 20, 10, 8];
 const PART = { left: 350, top: 50, width: 200, height: 140 };
 
 test('the part around a small subject › has its box with a margin, in the pixels of the picture', t => {
-  // 10 x 8 of the matte are 100 x 40 of the picture, and half of the longer side lies around it.
+  // 10 x 8 of the matte are 100 x 40 of the picture; the margin is half of the longer side.
   t.deepEqual(partsAround(matteOf([SMALL]), PICTURE), [PART]);
 });
 
@@ -64,7 +64,7 @@ test('small subjects that lie apart › have a part each', t => {
 });
 
 test('small subjects that lie apart › share a part with those near them', t => {
-  // The margin of the larger of the two reaches the other.
+  // The margin of the larger box reaches the other.
   const parts = partsAround(matteOf([SMALL, [52, 30, 3, 3], FAR]), PICTURE);
   t.deepEqual(parts, [{ left: 325, top: 25, width: 300, height: 215 }, FAR_PART]);
 });
@@ -75,7 +75,6 @@ test('small subjects that lie apart › have none if they are too many, or one i
   t.deepEqual(partsAround(matteOf([[10, 10, 30, 30], FAR]), PICTURE), []);
 });
 
-/** The closer look of PART shows a box of it. */
 function isBelieved(closer: readonly Box[], part = PART, first = matteOf([SMALL])) {
   return isCloserBelieved(matteOf(closer), first, part, PICTURE);
 }
@@ -101,7 +100,6 @@ test('a closer look › is not believed where it is less sure than the first loo
 test('a closer look › is not believed where what it shows goes on outside of the part', t => {
   t.false(isBelieved([SUBJECT, [0, 70, 100, 10]]));
   t.false(isBelieved([[0, 0, 100, 80]]));
-  // The part reaches down to where the picture ends, as its subject does.
   const low = { left: 350, top: 250, width: 200, height: 150 };
   t.true(isBelieved([[25, 28, 50, 52]], low, matteOf([[40, 60, 10, 20]])));
 });
@@ -113,62 +111,60 @@ const RUNS = (['subject', 'opinion', 'secondLook'] as const).map(role => ({
 
 type Closer = readonly Box[] | ((part: object) => readonly Box[]);
 
-/** The plan has no further runs. */
 const noFurther = () => {
   throw new Error('no further run was taken');
 };
 
-/** Takes the looks of a plan: the first shows `first`, a look at a part `closer`. */
 async function take(first: readonly Box[], closer: Closer, value = 255, part?: object) {
-  const looks: (readonly [MatteRole, object | undefined])[] = [];
-  const answer = async ({ run, part: seen }: Look<(typeof RUNS)[number]>) => {
-    looks.push([run.role, seen]);
+  const taken: (readonly [MatteRole, object | undefined])[] = [];
+  const answer = async ({ entry, part: seen }: ModelRun<(typeof RUNS)[number]>) => {
+    taken.push([entry.role, seen]);
     const seenCloser = typeof closer === 'function' ? closer(seen ?? {}) : closer;
     return matteOf(seen === undefined ? first : seenCloser, value);
   };
-  const sight = { picture: PICTURE, part: part as typeof PART | undefined };
-  const { mattes, runs } = await inferPlan(RUNS, sight, answer, noFurther);
+  const target = { picture: PICTURE, part: part as typeof PART | undefined };
+  const { mattes, runs } = await inferPlan(RUNS, target, answer, noFurther);
   const roles = runs.map(({ role }) => role);
-  return { mattes, roles, looks, parts: mattes.map(({ part }) => part) };
+  return { mattes, roles, taken, parts: mattes.map(({ part }) => part) };
 }
 
 test('a plan › looks closer at a small subject, and at nothing else from then on', async t => {
-  const { looks, mattes, parts, roles } = await take([SMALL], [SUBJECT]);
-  t.deepEqual(looks, [
+  const { taken, mattes, parts, roles } = await take([SMALL], [SUBJECT]);
+  t.deepEqual(taken, [
     ['subject', undefined],
     ['subject', PART],
   ]);
   t.deepEqual([parts, roles.length], [[PART], 1]);
   t.deepEqual(mattes[0]?.alpha, matteOf([SUBJECT]).alpha);
-  // All is unsure of it: the opinion and the second look see the part too.
+  // Everything is unsure, so the opinion and the second look see the part too.
   const unsure = await take([SMALL], [SUBJECT], 200);
-  t.true(unsure.looks.slice(1).every(([, seen]) => seen !== undefined));
+  t.true(unsure.taken.slice(1).every(([, seen]) => seen !== undefined));
   t.deepEqual(unsure.roles, ['subject', 'opinion', 'secondLook']);
 });
 
 test('a plan › goes on with the whole picture where it does not believe its closer look', async t => {
-  const { looks, mattes, parts } = await take([SMALL], [[0, 0, 100, 80]]);
-  t.deepEqual([looks.length, parts], [2, [undefined]]);
+  const { taken, mattes, parts } = await take([SMALL], [[0, 0, 100, 80]]);
+  t.deepEqual([taken.length, parts], [2, [undefined]]);
   t.deepEqual(mattes[0]?.alpha, matteOf([SMALL]).alpha);
 });
 
 test('a plan › takes no closer look at a large subject, nor within a part that it is given', async t => {
   const large = await take([[10, 10, 60, 60]], [SUBJECT]);
-  t.deepEqual(large.looks, [['subject', undefined]]);
+  t.deepEqual(large.taken, [['subject', undefined]]);
   const given = { left: 0, top: 0, width: 500, height: 400 };
-  const { looks, parts } = await take([], [SMALL], 255, given);
-  t.deepEqual([looks, parts], [[['subject', given]], [given]]);
+  const { taken, parts } = await take([], [SMALL], 255, given);
+  t.deepEqual([taken, parts], [[['subject', given]], [given]]);
 });
 
 test('a plan › looks closer at each of several small subjects, and at nothing else', async t => {
-  const { looks, parts, roles } = await take([SMALL, FAR], [SUBJECT]);
-  t.deepEqual(looks, [
+  const { taken, parts, roles } = await take([SMALL, FAR], [SUBJECT]);
+  t.deepEqual(taken, [
     ['subject', undefined],
     ['subject', PART],
     ['subject', FAR_PART],
   ]);
   t.deepEqual([parts, roles.length], [[PART, FAR_PART], 1]);
-  // All is unsure: further looks see each part, and count once among the runs.
+  // Further runs see each part, and count once among the runs.
   const unsure = await take([SMALL, FAR], [SUBJECT], 200);
   t.deepEqual(unsure.parts, [PART, PART, PART, FAR_PART, FAR_PART, FAR_PART]);
   t.deepEqual(unsure.roles, ['subject', 'opinion', 'secondLook']);

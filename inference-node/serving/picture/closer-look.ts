@@ -1,20 +1,20 @@
 /**
- * Closer looks at small subjects. In a large picture they have few of the model's pixels: the same
- * model looks once more at the part of the picture around each, which becomes the picture of all
- * that follows (matte/picture-part.ts). On the main thread. docs/adr/0051.
+ * Closer looks at small subjects, which have few of the model's pixels in a large picture
+ * (docs/adr/0051). The same model runs again on the part around each, which then replaces the
+ * picture.
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
-import { sideShares } from './framed-look.ts';
-import type { SizedAlpha } from './look-input.ts';
-import { unsureShare } from './worth-running.ts';
+import { sideShares } from './framed-run.ts';
+import type { SizedAlpha } from './run-input.ts';
+import { unsureShare } from './unsure-share.ts';
 
 /** Chosen over composites of every size (bench/MEASUREMENTS.md). */
 export const ZOOM_RULES = {
-  /** The box of a small subject has at most this share of the picture. */
+  /** Largest box of a small subject, relative to the picture. */
   boxShareMax: 0.06,
-  /** The part reaches so far beyond the box on each side, relative to the box's longer side. */
+  /** On each side of the box, relative to its longer side. */
   marginShare: 0.5,
-  /** A closer look that shows less than this share of what the first shows lost the subject. */
+  /** If the closer matte keeps less than this share of the first, it lost the subject. */
   keptShareMin: 0.5,
   /** A subject that covers this share of a side of the part continues outside of it. */
   sideShareMax: 0.05,
@@ -22,25 +22,24 @@ export const ZOOM_RULES = {
 
 type ZoomRules = Readonly<Record<keyof typeof ZOOM_RULES, number>>;
 
-/** The box has pixels from this alpha on: a second subject may be half seen, a ghost is less. */
+/** A second subject may be half shown; a ghost is less. */
 const SHOWN_FROM = 64;
-/** A column or row of the matte with fewer shown pixels has a speck of it at most. */
+/** Fewer shown pixels in a column or row are at most a speck. */
 const LINE_MIN = 2;
-/** The look reads a point in so many pixels each way: shares of areas need no more. */
+/** Every fourth pixel each way is enough for shares of areas. */
 const GRID_STEP = 4;
 /** Odd, so that it runs through all columns. */
 const SAMPLE_STEP = 7;
-/** Subjects that lie apart get a look each, so many at most. */
+/** Subjects that lie apart; each gets its own run. */
 const PARTS_MAX = 3;
-/** A box is cut in two where nothing is shown along this share of the matte's side. */
+/** Gap that cuts a box in two, relative to the matte's side. */
 const GAP_SHARE_MIN = 1 / 64;
-/** Times that pieces are cut again: three subjects need two cuts, and specks more. */
+/** Three subjects need two cuts, and specks more. */
 const CUTS_MAX = 4;
 
 /**
- * Gives the parts of the picture around small subjects, in the picture's pixels: one part around
- * all of them, or one each where they lie apart. Empty: the box of one is not small, they are too
- * many, or the matte shows nothing surely.
+ * Gives the parts around small subjects, in the picture's pixels: one around all, or one each if
+ * they lie apart. Empty: one is not small, they are too many, or nothing is surely shown.
  * @param first the matte of the whole picture
  */
 export function partsAround(
@@ -62,7 +61,6 @@ export function partsAround(
   return isSeveral && boxes.every(isSmall) ? boxes.map(box => around(box)) : [];
 }
 
-/** Gives a box of a matte of `size` in the picture's pixels, with a margin on each side. */
 function boxInPicture(box: Box, marginShare: number, size: Size, picture: Size): Box {
   const [scaleX, scaleY] = [picture.width / size.width, picture.height / size.height];
   const margin = marginShare * Math.max(box.width * scaleX, box.height * scaleY);
@@ -73,7 +71,6 @@ function boxInPicture(box: Box, marginShare: number, size: Size, picture: Size):
   return { left, top, width: right - left, height: bottom - top };
 }
 
-/** Joins boxes until none is near another. */
 function joinNear(boxes: readonly Box[], isNear: (one: Box, other: Box) => boolean): Box[] {
   const apart: Box[] = [];
   for (let box of boxes) {
@@ -82,7 +79,7 @@ function joinNear(boxes: readonly Box[], isNear: (one: Box, other: Box) => boole
       if (!isNear(box, other) && !isNear(other, box)) continue;
       box = boxAround([box, other]);
       apart.splice(at, 1);
-      // The box is larger now, and may be near those before.
+      // The larger box may be near earlier ones.
       at = -1;
     }
     apart.push(box);
@@ -104,8 +101,8 @@ function meet(one: Box, other: Box): boolean {
 }
 
 /**
- * Not what is less sure than the first look, which sees plain things well. Not what has lost the
- * subject, or goes on where the part ends: the first look was wrong about where the subject is.
+ * Rejects a matte that is less sure than the first, and one that lost the subject or continues at
+ * the part's end.
  * @param closer the matte of `part` of the picture
  */
 export function isCloserBelieved(
@@ -126,7 +123,7 @@ export function isCloserBelieved(
   return shown < sideShareMax && keptShare(closer, first, part, picture) >= keptShareMin;
 }
 
-/** Gives the share of what `first` shows of the part that `closer` shows too; 1 of nothing. */
+/** Share of what `first` shows of the part that `closer` shows too; 1 if that is nothing. */
 function keptShare(closer: SizedAlpha, first: SizedAlpha, part: Box, picture: Size): number {
   const { width, height } = closer.size;
   const columns = first.size.width / picture.width;
@@ -136,7 +133,6 @@ function keptShare(closer: SizedAlpha, first: SizedAlpha, part: Box, picture: Si
     const firstY = Math.floor((part.top + ((y + 0.5) * part.height) / height) * rows);
     for (let x = 0; x < width; x += GRID_STEP) {
       const firstX = Math.floor((part.left + ((x + 0.5) * part.width) / width) * columns);
-      // Inside: the part is inside of the picture, whose size `first` has in its own pixels.
       if (first.alpha[firstY * first.size.width + firstX]! < SHOWN_FROM) continue;
       shown += 1;
       if (closer.alpha[y * width + x]! >= SHOWN_FROM) kept += 1;
@@ -145,23 +141,17 @@ function keptShare(closer: SizedAlpha, first: SizedAlpha, part: Box, picture: Si
   return shown === 0 ? 1 : kept / shown;
 }
 
-/** Shown pixels of every seventh one: few tell that a subject is large. */
 function countSampled(alpha: Uint8Array): number {
   let shown = 0;
-  // Every index is below the length.
   for (let at = 0; at < alpha.length; at += SAMPLE_STEP) shown += alpha[at]! >>> 7;
   return shown;
 }
 
-/**
- * Gives the box of what is shown within a box; with cuts its pieces, each cut again at its widest
- * gap.
- */
+/** Gives the box of the shown pixels, or its pieces, each cut again at its widest gap. */
 function shownBoxes(matte: SizedAlpha, within: Box, cuts: number): Box[] {
   const { alpha, size } = matte;
   const columns = new Uint32Array(within.width);
   const rows = new Uint32Array(within.height);
-  // `within` lies inside of the matte.
   for (let y = 0; y < within.height; y++) {
     const row = (within.top + y) * size.width + within.left;
     for (let x = 0; x < within.width; x++) {
@@ -190,7 +180,6 @@ function cutBox(box: Box, side: 'left' | 'top', length: 'width' | 'height', at: 
   ];
 }
 
-/** Gives the span of what is shown along one axis, and the widest gap in it. */
 function spanOf(counts: Uint32Array, from: number) {
   const isShown = (count: number) => count >= LINE_MIN;
   const first = counts.findIndex(isShown);

@@ -1,30 +1,27 @@
-/**
- * What a model is given to look at in place of the picture as it is: the picture mirrored, in a
- * frame, or continued beyond some of its sides. matte/look-pixels.ts paints it. Pure.
- */
+/** The inputs that a model may get in place of the picture. */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 
 /** Upper, lower, left, right. */
 export type OfSides<Value> = readonly [Value, Value, Value, Value];
 
-export type LookInput =
+export type RunInput =
   | { readonly kind: 'mirrored' }
   /** In the middle of its own colours, without their shapes. */
   | { readonly kind: 'framed' }
-  /** Continued by the colours of its edges, so far relative to its own length that way. */
+  /** Continued by the colours of its edges, by these shares of its own length. */
   | { readonly kind: 'edges'; readonly beyond: OfSides<number> };
 
-/** The sides of a framed input are 1.5 times those of the picture. */
+/** The sides become 1.5 times the picture's. */
 const FRAME_BEYOND: OfSides<number> = [0.25, 0.25, 0.25, 0.25];
 
-/** The plane has one byte a pixel, rows first. */
+/** One byte a pixel, rows first. */
 export interface SizedAlpha {
   readonly alpha: Uint8Array;
   readonly size: Size;
 }
 
-/** Gives the box of the picture in an input of `size`. */
-export function boxInInput({ width, height }: Size, input: LookInput): Box {
+/** Box of the picture in an input of `size`. */
+export function boxInInput({ width, height }: Size, input: RunInput): Box {
   const [above, below, before, after] = 'beyond' in input ? input.beyond : FRAME_BEYOND;
   const along = (side: number, one: number, other: number) => {
     const own = side / (1 + one + other);
@@ -35,13 +32,13 @@ export function boxInInput({ width, height }: Size, input: LookInput): Box {
   return { left: x.start, top: y.start, width: x.length, height: y.length };
 }
 
-/** What a look shows of the picture itself, the right way round. */
-export function ofPicture<Look extends SizedAlpha>(
-  look: Look,
-  input: LookInput | undefined,
-): Look | { readonly alpha: Buffer; readonly size: Size } {
-  if (input === undefined) return look;
-  const { alpha, size } = look;
+/** Cuts the picture's own matte out of a run's, and undoes mirroring. */
+export function matteOfPicture<Matte extends SizedAlpha>(
+  matte: Matte,
+  input: RunInput | undefined,
+): Matte | { readonly alpha: Buffer; readonly size: Size } {
+  if (input === undefined) return matte;
+  const { alpha, size } = matte;
   if (input.kind === 'mirrored') {
     const mirrored = Buffer.from(alpha);
     for (let y = 0; y < size.height; y++) {

@@ -1,20 +1,19 @@
 /**
- * If the framed look is not believed, an area counts only if a second look or the opinion shows it
- * too. On the main thread. docs/adr/0047.
+ * If a framed matte was rejected, an area counts only if a second look or the opinion shows it too
+ * (docs/adr/0047).
  */
-import { FRAMED_RULES, keptShare, type SizedMatte, sideShares } from './framed-look.ts';
-import { unsureShare } from './worth-running.ts';
+import { FRAMED_RULES, keptShare, type SizedMatte, sideShares } from './framed-run.ts';
+import { unsureShare } from './unsure-share.ts';
 
-/** Nearly all of what a look shows. Tenths more or less decide the same (bench/MEASUREMENTS.md). */
+/** A tenth more or less decides the same (bench/MEASUREMENTS.md). */
 const MOST = 0.9;
 
 /**
- * If the first look is a ghost of what the opinion surely shows, the opinion is the subject, and
- * the looks of the first model are heard like second looks. If no other look shows what the first
- * look shows, the picture has no subject. Else nothing changes.
- * @param mattes all looks of the picture as it is, the first look first
+ * If the first matte is a ghost of what the opinion surely shows, the opinion becomes the subject.
+ * If no other matte shows what the first shows, the picture has no subject.
+ * @param mattes of the picture as it is, the first run's first
  */
-export function seenTwice<Matte extends SizedMatte & { readonly alpha: Buffer }>(
+export function confirmSubject<Matte extends SizedMatte & { readonly alpha: Buffer }>(
   mattes: readonly Matte[],
 ): Matte[] {
   const [first, ...others] = mattes;
@@ -22,8 +21,8 @@ export function seenTwice<Matte extends SizedMatte & { readonly alpha: Buffer }>
   const again = others.filter(other => other !== opinion);
   if (first === undefined || opinion === undefined || again.length === 0) return [...mattes];
   if (isGhostOf(opinion, first)) {
-    const heard = [first, ...again].map(look => ({ ...look, role: 'secondLook' as const }));
-    return [{ ...opinion, role: 'subject' }, ...heard];
+    const second = [first, ...again].map(matte => ({ ...matte, role: 'secondLook' as const }));
+    return [{ ...opinion, role: 'subject' }, ...second];
   }
   if (others.some(other => keptShare(other, first) >= 1 - MOST)) return [...mattes];
   return [{ ...first, alpha: Buffer.alloc(first.alpha.length) }];

@@ -1,12 +1,12 @@
 import { at } from '@matting/test-support/at.ts';
 import test from 'ava';
 import type { MatteRole } from '../../models/prepared-model.ts';
-import { chooseLook } from './choose-look.ts';
+import { chooseMattes } from './choose-mattes.ts';
 
 const SIDE = 96;
 type AlphaAt = (x: number, y: number) => number;
 
-function look(role: MatteRole, alphaAt: AlphaAt) {
+function matteOf(role: MatteRole, alphaAt: AlphaAt) {
   const cells = Array.from({ length: SIDE * SIDE }, (_, i) => i);
   const alpha = Uint8Array.from(cells, i => alphaAt(i % SIDE, Math.floor(i / SIDE)));
   return { alpha, width: SIDE, height: SIDE, role };
@@ -22,21 +22,21 @@ const body =
   };
 const WHOLE = body(255);
 const half: AlphaAt = (x, y) => 90 + ((x + y) % 2) * 60;
-const LOST = [look('subject', body(half)), look('secondLook', body(half))];
+const LOST = [matteOf('subject', body(half)), matteOf('secondLook', body(half))];
 const KEPT = ['0 subject', '1 secondLook'];
 
-/** Chooses among looks before and further ones: places and roles of those that count. */
+/** Gives indexes and roles. */
 function choose(before: typeof LOST, further: readonly AlphaAt[], isLast = true) {
-  const all = [...before, ...further.map(alphaAt => look('secondLook', alphaAt))];
-  const { mattes, settled } = chooseLook(all, further.length, isLast);
+  const all = [...before, ...further.map(alphaAt => matteOf('secondLook', alphaAt))];
+  const { mattes, settled } = chooseMattes(all, further.length, isLast);
   return { mattes: mattes.map(one => `${one.at} ${one.role}`), settled };
 }
 
 test('further looks › are wanted only where what the plan shows is unsure', t => {
   t.deepEqual(choose(LOST, []), { mattes: KEPT, settled: false });
-  const sure = [look('subject', WHOLE), look('secondLook', WHOLE)];
+  const sure = [matteOf('subject', WHOLE), matteOf('secondLook', WHOLE)];
   t.deepEqual(choose(sure, []), { mattes: KEPT, settled: true });
-  const nothing = [look('subject', () => 0)];
+  const nothing = [matteOf('subject', () => 0)];
   t.deepEqual(choose(nothing, []), { mattes: ['0 subject'], settled: true });
 });
 
@@ -46,13 +46,13 @@ test('further looks › that are sure of a body that the first half lost replace
 });
 
 test('further looks › leave an opinion what it is', t => {
-  const { mattes } = choose([...LOST, look('opinion', WHOLE)], [WHOLE, WHOLE, WHOLE]);
+  const { mattes } = choose([...LOST, matteOf('opinion', WHOLE)], [WHOLE, WHOLE, WHOLE]);
   t.deepEqual(mattes, ['3 subject', '0 secondLook', '1 secondLook', '2 opinion']);
 });
 
 test('a first look › that further ones confirm leads alone, without the one that lost the body', t => {
   const nearlySure = body(235);
-  const before = [look('subject', nearlySure), look('secondLook', body(half))];
+  const before = [matteOf('subject', nearlySure), matteOf('secondLook', body(half))];
   const chosen = choose(before, [nearlySure, nearlySure]);
   t.deepEqual(chosen, { mattes: ['0 subject'], settled: true });
 });
@@ -66,7 +66,7 @@ test('glass and smoke › stay as they are beside one look that is sure of all',
     [smoke, (x: number, y: number) => (smoke(x, y) > 20 ? 255 : 0)],
     [body(half), WHOLE],
   ] as const) {
-    const before = [look('subject', veil), look('secondLook', veil)];
+    const before = [matteOf('subject', veil), matteOf('secondLook', veil)];
     for (const further of [[sure], [veil, sure], [sure, veil, veil]]) {
       t.deepEqual(choose(before, further), { mattes: KEPT, settled: false });
     }
@@ -93,8 +93,8 @@ test('an opinion › outvotes looks that are far apart, if it is sure of what th
   );
   const sees: AlphaAt = (_x, y) => (y >= 20 && y < 64 ? 255 : 0);
   const leads = (opinion: AlphaAt, further = scattered, isLast = true) => {
-    const looks = [look('subject', at(scattered, 0)), look('secondLook', at(scattered, 1))];
-    const before = [...looks, look('opinion', opinion)];
+    const looks = [matteOf('subject', at(scattered, 0)), matteOf('secondLook', at(scattered, 1))];
+    const before = [...looks, matteOf('opinion', opinion)];
     return choose(before, further, isLast).mattes[0] === '2 subject';
   };
   t.true(leads(sees));

@@ -1,15 +1,15 @@
 import { at } from '@matting/test-support/at.ts';
 import test from 'ava';
-import { boxInInput, type LookInput, ofPicture } from './look-input.ts';
-import { createLookInput } from './matte/look-pixels.ts';
 import { createModelInput } from './matte/model-input.ts';
+import { createRunInput } from './matte/run-input-pixels.ts';
 import type { RgbaPicture } from './rgba-picture.ts';
+import { boxInInput, matteOfPicture, type RunInput } from './run-input.ts';
 
 const SIZE = { width: 96, height: 48 };
-const FRAMED: LookInput = { kind: 'framed' };
+const FRAMED: RunInput = { kind: 'framed' };
 const BOX = { left: 16, top: 8, width: 64, height: 32 };
 /** Beyond the lower and the left side. */
-const EDGES: LookInput = { kind: 'edges', beyond: [0, 0.5, 0.2, 0] };
+const EDGES: RunInput = { kind: 'edges', beyond: [0, 0.5, 0.2, 0] };
 const CONTINUED_BOX = { left: 16, top: 0, width: 80, height: 32 };
 
 function picture(colourAt: (x: number, y: number) => readonly [number, number, number]) {
@@ -33,7 +33,7 @@ test('an input › has the picture in its box, as a model would see it at that s
   const seen = picture((x, y) => [x, 2 * y, (x * 7 + y * 13) % 256]);
   for (const input of [FRAMED, EDGES]) {
     const box = boxInInput(SIZE, input);
-    const painted = createLookInput(seen, SIZE, input);
+    const painted = createRunInput(seen, SIZE, input);
     const own = createModelInput(seen, box);
     for (let y = 0; y < box.height; y++) {
       const from = 3 * ((box.top + y) * SIZE.width + box.left);
@@ -44,7 +44,7 @@ test('an input › has the picture in its box, as a model would see it at that s
 });
 
 test('a framed input › has the colours of the picture around it, without their shapes', t => {
-  const plain = createLookInput(
+  const plain = createRunInput(
     picture(() => [10, 130, 255]),
     SIZE,
     FRAMED,
@@ -52,7 +52,7 @@ test('a framed input › has the colours of the picture around it, without their
   for (let i = 0; i < plain.length; i += 3) {
     t.deepEqual([...plain.subarray(i, i + 3)], [10, 130, 255]);
   }
-  const stripes = createLookInput(
+  const stripes = createRunInput(
     picture(x => [x % 4 < 2 ? 255 : 0, x < 100 ? 0 : 200, 0]),
     SIZE,
     FRAMED,
@@ -69,7 +69,7 @@ test('a continued input › goes on with the colours of the edge', t => {
     const from = 3 * (y * SIZE.width + x);
     return [...rgb.subarray(from, from + 3)];
   };
-  const edges = createLookInput(seen, SIZE, EDGES);
+  const edges = createRunInput(seen, SIZE, EDGES);
   t.deepEqual(pixel(edges, 0, 20), pixel(edges, 16, 20));
   t.deepEqual(pixel(edges, 50, 47), pixel(edges, 50, 31));
   t.deepEqual(pixel(edges, 3, 40), pixel(edges, 16, 31));
@@ -78,7 +78,7 @@ test('a continued input › goes on with the colours of the edge', t => {
 test('a mirrored input › has its columns the other way round', t => {
   const seen = picture((x, y) => [x, 2 * y, 0]);
   const [plain, mirrored] = [undefined, { kind: 'mirrored' } as const].map(input =>
-    createLookInput(seen, SIZE, input),
+    createRunInput(seen, SIZE, input),
   );
   const own = createModelInput(seen, SIZE);
   t.deepEqual(plain, own);
@@ -93,15 +93,15 @@ test('what a look shows › is of the picture alone, the right way round', t => 
   const value = (x: number, y: number) => (7 * x + 13 * y) % 256;
   const shown = (read: (x: number, y: number) => number, width: number, height: number) =>
     Array.from({ length: width * height }, (_, i) => read(i % width, Math.floor(i / width)));
-  const look = { alpha: Buffer.from(shown(value, SIZE.width, SIZE.height)), size: SIZE };
-  t.is(ofPicture(look, undefined), look);
-  const mirrored = ofPicture(look, { kind: 'mirrored' });
+  const matte = { alpha: Buffer.from(shown(value, SIZE.width, SIZE.height)), size: SIZE };
+  t.is(matteOfPicture(matte, undefined), matte);
+  const mirrored = matteOfPicture(matte, { kind: 'mirrored' });
   t.deepEqual(
     [...mirrored.alpha],
     shown((x, y) => value(SIZE.width - 1 - x, y), 96, 48),
   );
-  t.is(at(look.alpha, 1), 7, 'the buffer of the engine is left as it was');
-  const { alpha, size } = ofPicture(look, EDGES);
+  t.is(at(matte.alpha, 1), 7, 'the buffer of the engine is left as it was');
+  const { alpha, size } = matteOfPicture(matte, EDGES);
   t.deepEqual(size, { width: 80, height: 32 });
   t.deepEqual(
     [...alpha],

@@ -1,20 +1,20 @@
-/** Paints the inputs of looks at a picture (look-input.ts). */
+/** Paints the inputs of further runs (run-input.ts). */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
-import { boxInInput, type LookInput } from '../look-input.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
+import { boxInInput, type RunInput } from '../run-input.ts';
 import { createModelInput } from './model-input.ts';
 
 /**
- * Sides on which the picture is averaged, one after the other: its own colours, without a shape. A
- * plain colour makes the picture's border an edge, which models take for the subject's.
+ * Sides of the grids that blur the picture in turn to its own colours without shapes. A plain
+ * colour makes the picture's border an edge, which models take for the subject's.
  */
 const BLURRED_CELLS = [64, 8];
 
-/** Makes HWC RGB of `size`, as createModelInput does. */
-export function createLookInput(
+/** HWC RGB of `size`, as createModelInput. */
+export function createRunInput(
   picture: RgbaPicture,
   size: Size,
-  input: LookInput | undefined,
+  input: RunInput | undefined,
 ): Buffer {
   if (input === undefined) return createModelInput(picture, size);
   if (input.kind === 'mirrored') return mirrored(createModelInput(picture, size), size);
@@ -34,7 +34,6 @@ function mirrored(rgb: Buffer, { width }: Size): Buffer {
   const row = Buffer.allocUnsafe(3 * width);
   for (let from = 0; from < rgb.length; from += row.length) {
     row.set(rgb.subarray(from, from + row.length));
-    // Inside: a row has three bytes a pixel.
     for (let x = 0, at = from + row.length - 3; x < row.length; x += 3, at -= 3) {
       rgb[at] = row[x]!;
       rgb[at + 1] = row[x + 1]!;
@@ -44,7 +43,7 @@ function mirrored(rgb: Buffer, { width }: Size): Buffer {
   return rgb;
 }
 
-/** Every pixel beyond the box has the colour of the nearest one in it. */
+/** Repeats the nearest pixel of the box. */
 function withEdges(own: Buffer, { left, top, width, height }: Box, size: Size): Buffer {
   const painted = Buffer.allocUnsafeSlow(3 * size.width * size.height);
   const rowBytes = 3 * size.width;
@@ -69,7 +68,6 @@ function withoutShapes(own: Buffer, box: Size, size: Size): Buffer {
 
 function pictureOf(rgb: Buffer, { width, height }: Size): RgbaPicture {
   const rgba = new Uint32Array(width * height);
-  // `rgb` has three bytes a pixel.
   for (let i = 0, at = 0; i < rgba.length; i++, at += 3) {
     rgba[i] = rgb[at]! | (rgb[at + 1]! << 8) | (rgb[at + 2]! << 16) | (255 << 24);
   }
