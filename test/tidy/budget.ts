@@ -15,12 +15,12 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 106_960,
+  'lines of control-plane, inference-node, program and proto': 106_610,
   'lines of control-plane/core': 18_160,
   'lines of tests': 114_800,
   'lines of bench': 7_700,
-  'words of comments in source': 103_000,
-  'words of comments in tests': 39_000,
+  'words of comments in source': 96_000,
+  'words of comments in tests': 38_000,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs that the queue has': 22,
   'columns of jobs that the core adds': 47,
