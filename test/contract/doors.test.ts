@@ -50,21 +50,20 @@ interface Row {
 const page = await readFile(new URL('../../ARCHITECTURE.md', import.meta.url), 'utf8');
 const ROWS = rowsOf(page);
 
+/** A line of the table has several doors, and the checks in which they differ from `✓`. */
 function rowsOf(markdown: string): Row[] {
-  const lines = markdown.split('\n').filter(line => line.startsWith('|'));
-  const cellsOf = (line: string) =>
-    line
-      .split('|')
-      .slice(1, -1)
-      .map(cell => cell.trim());
-  const head = lines.findIndex(line => cellsOf(line)[0] === 'Door');
-  assert.deepEqual(cellsOf(lines[head] ?? ''), ['Door', ...ORDER]);
-  const after = lines.slice(head + 2);
-  const end = after.findIndex(line => !line.startsWith('| `'));
-  return after.slice(0, end === -1 ? undefined : end).map(line => {
-    const [door = '', ...cells] = cellsOf(line);
-    const named = ORDER.map((check, at) => [check, cells[at] ?? '']);
-    return { door: door.replaceAll('`', ''), cells: Object.fromEntries(named) };
+  const [, section = ''] = markdown.split('\n## Doors for images\n');
+  const [table = ''] = section.split('\n## ');
+  assert.ok(table.includes(`\n${ORDER.join(', ')}.\n`), 'the checks in their order');
+  return [...table.matchAll(/^\| (`.*) \| (.*) \|$/gm)].flatMap(([, doors = '', others = '']) => {
+    const differ = others === 'none' ? [] : others.split(', ').map(one => /^(.+) (\w+)$/.exec(one));
+    const cells = Object.fromEntries(ORDER.map(check => [check, '✓'])) as Record<Check, string>;
+    for (const match of differ) {
+      const [, check = '', cell = ''] = match ?? [];
+      assert.ok(check in cells, others);
+      cells[check as Check] = cell;
+    }
+    return doors.split('; ').map(door => ({ door: door.replaceAll('`', ''), cells }));
   });
 }
 
