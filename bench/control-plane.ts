@@ -20,7 +20,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import mysql from 'mysql2/promise';
 import { Pool } from 'undici';
-import type { NewJob } from '../control-plane/core/queue/submit-job.ts';
+import type { NewJob } from '../control-plane/core/queue/matting-submission.ts';
 import { createStores } from '../control-plane/core/stores.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { openDatabase, parseMysqlUrl } from '../control-plane/database/connect.ts';

@@ -8,6 +8,7 @@ import { temporaryFolder } from './support/temporary-folder.ts';
 import { BUDGET, type Figure, importsIn, LINES_MIN, measure } from './tidy/budget.ts';
 import { circlesOf } from './tidy/circles.ts';
 import { fieldsIn } from './tidy/fields.ts';
+import { foreignColumnsOf, partsOfJobs } from './tidy/job-columns.ts';
 import { missingPaths, pathsNamedBy, readPages } from './tidy/named-paths.ts';
 import { EXPORTS_MAX, exportsOf, PACKAGES, partsOf, wrongImportsOf } from './tidy/packages.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
@@ -181,12 +182,12 @@ const WHOLE_JOBS = [
   'queue/queue.ts ClaimableJob',
   'queue/queue.ts OpenJob',
   'results/job-events.ts SubmittedJob',
-  'queue/submit-job.ts ItemJob',
-  'queue/submit-job.ts NewJob',
+  'queue/matting-submission.ts ItemJob',
+  'queue/matting-submission.ts NewJob',
 ];
 
-test(`a type of the core has at most ${FIELDS_MAX} fields, but for rows of tables`, t => {
-  const types = fieldsIn('control-plane/core');
+test(`a type of the core and the queue has at most ${FIELDS_MAX} fields, but for rows of tables`, t => {
+  const types = [...fieldsIn('control-plane/core'), ...fieldsIn('control-plane/queue')];
   t.true(types.length > 300, String(types.length));
   const wide = types.filter(({ fields }) => fields > FIELDS_MAX).map(({ name }) => name);
   t.deepEqual(
@@ -216,7 +217,7 @@ test('the queue imports nothing of pictures, and has no word for what its jobs d
   const files = programs.filter(({ name }) => name.startsWith('control-plane/queue/'));
   t.true(files.length > 5);
   const may =
-    /^(?:control-plane\/(?:queue|database)\/|program\/|proto\/contract\/errors\.ts|node:|kysely)/;
+    /^(?:control-plane\/(?:queue|accounts|database)\/|program\/|proto\/contract\/errors\.ts|node:|kysely)/;
   const imports = files.flatMap(({ name, imports }) =>
     imports.filter(one => !may.test(one)).map(one => `${name} -> ${one}`),
   );
@@ -226,6 +227,17 @@ test('the queue imports nothing of pictures, and has no word for what its jobs d
     return lines.filter(line => word.test(line)).map(line => `${name}: ${line.trim()}`);
   });
   t.deepEqual([...imports, ...words], []);
+});
+
+test('a column of a job that the core adds is named by the room that owns it', t => {
+  const parts = [...partsOfJobs()].map(([part, columns]) => [part, columns.length > 2]);
+  t.deepEqual(parts.map(String), [
+    ...['RequestColumns,true', 'ResultColumns,true', 'CallbackColumns,true', 'FamilyColumns,true'],
+  ]);
+  t.deepEqual(programs.flatMap(foreignColumnsOf), []);
+  const text = "db.updateTable('jobs').set({ kept_until: null }).where('family', '=', id)";
+  const name = 'control-plane/core/results/one.ts';
+  t.deepEqual(foreignColumnsOf({ name, text }), [`${name} family`, `${name} kept_until`]);
 });
 
 test('one file writes ledger entries and balances', t => {

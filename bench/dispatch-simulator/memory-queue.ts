@@ -219,19 +219,19 @@ export class MemoryQueue implements WorkerQueue {
   async queued(): Promise<QueuedWork> {
     const byAccount = new Map<string, AccountQueue>();
     const byModel = new Map<string | null, number>();
-    const total = { jobs: 0, megapixels: 0, oldestAgeMs: 0 };
+    const total = { jobs: 0, cost: 0, oldestAgeMs: 0 };
     for (const { open } of this.#lanes.values()) {
       for (const { job } of open) {
         if (job.state === 'running' && job.lease !== null) continue;
-        const megapixels = queuedMegapixels(job);
+        const cost = queuedMegapixels(job);
         total.jobs += 1;
-        total.megapixels += megapixels;
+        total.cost += cost;
         total.oldestAgeMs = Math.max(total.oldestAgeMs, this.#now() - job.createdAtMs);
-        byModel.set(job.model, (byModel.get(job.model) ?? 0) + megapixels);
-        const other = byAccount.get(job.accountId) ?? { jobs: 0, megapixels: 0, unfetched: 0 };
+        byModel.set(job.model, (byModel.get(job.model) ?? 0) + cost);
+        const other = byAccount.get(job.accountId) ?? { jobs: 0, cost: 0, unfetched: 0 };
         byAccount.set(job.accountId, {
           jobs: other.jobs + 1,
-          megapixels: other.megapixels + megapixels,
+          cost: other.cost + cost,
           unfetched: other.unfetched + (job.input === null ? 1 : 0),
         });
       }
@@ -240,12 +240,12 @@ export class MemoryQueue implements WorkerQueue {
   }
 
   async doneWithin(windowMs: number) {
-    const done = { jobs: 0, megapixels: 0 };
+    const done = { jobs: 0, cost: 0 };
     for (const { job, ended } of this.#rows.values()) {
       if (ended === undefined || !('result' in ended)) continue;
       if ((job.finishedAtMs ?? 0) <= this.#now() - windowMs) continue;
       done.jobs += 1;
-      done.megapixels += Math.max(1, (ended.result.width * ended.result.height) / 1e6);
+      done.cost += Math.max(1, (ended.result.width * ended.result.height) / 1e6);
     }
     return done;
   }

@@ -11,6 +11,7 @@ import type { NodeTokens } from '@matting/program/tokens.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import type { GroupPlacement } from '@matting/queue/fair-order.ts';
 import type { Config } from './config.ts';
+import { DeleteJob, type ErasureObserver } from './deletion/delete-job.ts';
 import { AdvertisedNodes } from './dispatch/advertised-nodes.ts';
 import { Dispatcher, type DispatcherDependencies } from './dispatch/dispatcher.ts';
 import { CallbackAddressCheck } from './fetching/callback-check.ts';
@@ -32,7 +33,6 @@ import {
   ResultReaders,
 } from './results/result-download.ts';
 import { WaitForJob } from './results/wait-for-job.ts';
-import { DeleteJob, type ErasureObserver } from './retention/delete-job.ts';
 import type { Stores } from './stores.ts';
 import { AcceptanceGate } from './submission/acceptance-gate.ts';
 import { ImageUploads, type UploadBounds } from './submission/image-uploads.ts';

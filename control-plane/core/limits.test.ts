@@ -31,7 +31,7 @@ const anyQueue: fc.Arbitrary<AccountQueue> = fc
   .record({ stored: fc.nat(2000), unfetched: fc.nat(500) })
   .map(({ stored, unfetched }) => ({
     jobs: stored + unfetched,
-    megapixels: stored + unfetched * UNFETCHED_MEGAPIXELS,
+    cost: stored + unfetched * UNFETCHED_MEGAPIXELS,
     unfetched,
   }));
 const anyOthers = fc.array(anyQueue, { maxLength: 8 });
@@ -43,12 +43,12 @@ function queuesOf(caller: AccountQueue | undefined, others: readonly AccountQueu
 }
 
 const total = (queues: ReadonlyMap<string, AccountQueue>) =>
-  [...queues.values()].reduce((sum, { megapixels }) => sum + megapixels, 0);
+  [...queues.values()].reduce((sum, { cost }) => sum + cost, 0);
 
 test('a share of the queue › below it an account is let in, whatever the others have queued', t => {
   holds(t, [anyQueue, anyOthers], (caller, others) => {
     const queues = queuesOf(caller, others);
-    const isBelow = caller.megapixels < MAX / queues.size;
+    const isBelow = caller.cost < MAX / queues.size;
     if (isBelow) assert.equal(aheadOf(CALLER, queues, MAX), undefined);
     assert.equal(aheadOf(CALLER, queuesOf(undefined, others), MAX), undefined);
   });
@@ -60,7 +60,7 @@ test('a share of the queue › who is refused is over it in a queue over its bou
     const ahead = aheadOf(CALLER, queues, MAX);
     if (ahead !== undefined) {
       assert.ok(total(queues) > MAX);
-      assert.ok(caller.megapixels >= MAX / queues.size);
+      assert.ok(caller.cost >= MAX / queues.size);
     }
     const refused = [...queues.keys()].filter(id => aheadOf(id, queues, MAX) !== undefined);
     assert.equal(refused.length > 0, total(queues) > MAX);
@@ -73,7 +73,7 @@ test('a share of the queue › is what Retry-After counts, not the jobs of other
     const ahead = aheadOf(CALLER, queuesOf(caller, others), MAX);
     const [first, ...rest] = others;
     if (ahead === undefined || first === undefined) return;
-    const fuller = [{ ...first, megapixels: first.megapixels + more }, ...rest];
+    const fuller = [{ ...first, cost: first.cost + more }, ...rest];
     const waitS = retryAfterS(ahead, pace);
     const fullerAhead = aheadOf(CALLER, queuesOf(caller, fuller), MAX);
     assert.ok(fullerAhead);

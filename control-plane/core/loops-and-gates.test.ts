@@ -120,11 +120,11 @@ const CALLER = 'caller';
 /** A queue by what each account has in it, in stored megapixels. */
 function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
   const byAccount = new Map(
-    Object.entries(accounts).map(([id, megapixels]) => [id, { jobs: 1, megapixels, unfetched: 0 }]),
+    Object.entries(accounts).map(([id, cost]) => [id, { jobs: 1, cost, unfetched: 0 }]),
   );
-  const megapixels = Object.values(accounts).reduce((sum, each) => sum + each, 0);
-  const byModel = new Map([[null, megapixels]]);
-  return { jobs: byAccount.size, megapixels, oldestAgeMs: 0, byAccount, byModel };
+  const cost = Object.values(accounts).reduce((sum, each) => sum + each, 0);
+  const byModel = new Map([[null, cost]]);
+  return { jobs: byAccount.size, cost, oldestAgeMs: 0, byAccount, byModel };
 }
 
 interface State {
@@ -150,7 +150,7 @@ function gate(state: State) {
       },
       doneWithin: async windowMs => ({
         jobs: 1,
-        megapixels: (windowMs === 60_000 ? state.done : state.doneInTen) ?? 0,
+        cost: (windowMs === 60_000 ? state.done : state.doneInTen) ?? 0,
       }),
     },
     unroutableMs: state.unroutableMs === undefined ? undefined : () => state.unroutableMs ?? 0,

@@ -10,14 +10,14 @@ import { TlsFiles } from '@matting/program/tls/tls-files.ts';
 import type { NodeTokens } from '@matting/program/tokens.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { LEASE_TIMING } from '@matting/queue/lease-rules.ts';
+import type { SettledObserver } from '@matting/queue/settled-steps.ts';
 import { openStorages } from '@matting/storage/open-storage.ts';
 import type { StorageObserver } from '@matting/storage/storage-kind.ts';
 import type { Logger } from 'pino';
 import type { Config } from './config.ts';
 import type { ControlMetrics } from './metrics/control-metrics.ts';
 import { type About, migrationsOf, stepsOf } from './package.ts';
-import type { JobCompletionOptions } from './queue/end-job.ts';
-import type { SettledObserver, SettledStep } from './queue/settled-steps.ts';
+import type { EndOptions, SettledStep } from './queue/matting-ends.ts';
 import type { JobEvents } from './results/job-events.ts';
 import { JobViews } from './results/job-view.ts';
 import { ResultTokens } from './results/result-tokens.ts';
@@ -56,7 +56,7 @@ export async function openResources(
     // The pool keeps what it read at the start.
     const databaseEnds = databaseCertificates(config.databaseUrl);
     warnOfEnds(databaseEnds, log);
-    const ends: JobCompletionOptions = {
+    const ends: EndOptions = {
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
       settled: settledOf(config),

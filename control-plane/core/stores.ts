@@ -11,20 +11,21 @@ import type { Database } from '@matting/database/database.ts';
 import { requireWritable } from '@matting/database/probe.ts';
 import { createNodeStore } from '@matting/nodes/node-store.ts';
 import { createSightingStore } from '@matting/nodes/sighting-store.ts';
+import { JobEnds } from '@matting/queue/end-job.ts';
+import type { SubmissionStep } from '@matting/queue/submit-job.ts';
+import { type UnsettledJobs, unsettledJobs } from '@matting/queue/unsettled-jobs.ts';
 import { ledgerAudits } from './audit/ledger-audit.ts';
 import type { LedgerAuditPart } from './audit/ledger-comparisons.ts';
+import { jobDeletion } from './deletion/remove-job.ts';
 import { groupReading, type JobGroups, jobGroups } from './groups/job-groups.ts';
 import { createJobStore } from './jobs/job-store.ts';
-import { type JobCompletionOptions, jobCompletion } from './queue/end-job.ts';
+import { type EndOptions, endsOf, succeedBy } from './queue/matting-ends.ts';
 import { mattingQueue } from './queue/matting-queue.ts';
+import { mattingSubmission } from './queue/matting-submission.ts';
 import type { Queue } from './queue/queue.ts';
-import { jobDeletion } from './queue/remove-job.ts';
-import type { SubmissionStep } from './queue/submission-steps.ts';
-import { jobSubmission } from './queue/submit-job.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
 import { jobRetention } from './retention/job-retention.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
-import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
 
@@ -47,30 +48,29 @@ export type Stores = Omit<StoresWithoutEnds, 'groups' | 'queue'> & {
 };
 
 /** Creates the stores on a database that is open and current. `close` closes it. */
+export function createStores(database: Database, options: EndOptions, steps?: PackageSteps): Stores;
 export function createStores(
   database: Database,
-  ends: JobCompletionOptions,
-  steps?: PackageSteps,
-): Stores;
-export function createStores(
-  database: Database,
-  ends?: undefined,
+  options?: undefined,
   steps?: PackageSteps,
 ): StoresWithoutEnds;
 export function createStores(
   database: Database,
-  ends?: JobCompletionOptions,
+  options?: EndOptions,
   steps: PackageSteps = NO_STEPS,
 ): StoresWithoutEnds {
   const stores = storesWithoutEnds(database, steps);
-  if (ends === undefined) return stores;
+  if (options === undefined) return stores;
+  const payload = endsOf(options);
+  const ends = new JobEnds(database, payload, options);
   const queue: Queue = {
     ...stores.queue,
-    ...jobCompletion(database, ends),
+    succeed: succeedBy(database, ends),
+    fail: (claim, failure, giveUp) => ends.fail(claim, failure, giveUp),
     ...jobDeletion(database, ends),
   };
   const groups = { ...stores.groups, ...jobGroups(database, ends) };
-  const unsettled = unsettledJobs(database, ends);
+  const unsettled = unsettledJobs(database, payload, options);
   const whole: Stores = { ...stores, queue, groups, unsettled };
   return whole;
 }
@@ -81,7 +81,7 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
     apiKeys: createApiKeyStore(database, steps.keyRevoked),
     audit: createAuditStore(database),
     jobs: { ...createJobStore(database), ...jobRetention(database) },
-    queue: { ...mattingQueue(database), ...jobSubmission(database, steps.submission) },
+    queue: { ...mattingQueue(database), ...mattingSubmission(database, steps.submission) },
     groups: groupReading(database),
     ledger: { ...createLedgerStore(database), ...ledgerAudits(database, steps.ledgerAudit) },
     lostResults: createLostResultStore(database),

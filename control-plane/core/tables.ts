@@ -22,83 +22,94 @@ interface LedgerAuditsTable {
   last_problems: number | null;
 }
 
+/** The parts of a job's row; docs/adr/0066. This one: what its caller sent. */
+interface RequestColumns {
+  /** An open job is to download this: image_url, or else background_url. */
+  source_url: string | null;
+  input_blob: string | null;
+  input_bytes: number | null;
+  input_format: string | null;
+  input_width: number | null;
+  input_height: number | null;
+  output_format: string;
+  /** The request wants this if no subject is seen; null: a result. */
+  no_subject: 'fail' | null;
+  /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
+  finishing: string | null;
+  /** The pixels are of the frame that the request wants; null: the input's, or unknown. */
+  frame_pixels: number | null;
+  /** Set until the job is final, downloaded or not. */
+  background_url: string | null;
+  /** JSON of the JobInput that is stored. */
+  background: string | null;
+  /** JSON of the Hints; null: none. */
+  hints: string | null;
+  /** JSON of the JobInput that is stored, if they are a picture. */
+  hints_file: string | null;
+  /** The caller's own name for it; null: none, or its caller deleted it. */
+  reference: string | null;
+  /** W3C Trace Context of its submission; null: it was not traced. */
+  trace_context: string | null;
+}
+
+/** What came of it. */
+interface ResultColumns {
+  /** null again once the sweeper took it. */
+  result_blob: string | null;
+  /** Equal to expires_at while result_blob is named: the sweeper's index. */
+  result_blob_expires_at: number | null;
+  /** SHA-256 of the token, which itself is in no column but sealed. */
+  result_token: string | null;
+  result_token_sealed: string | null;
+  result_format: string | null;
+  result_bytes: number | null;
+  result_width: number | null;
+  result_height: number | null;
+  result_sha256: string | null;
+  /** JSON of what the node saw. */
+  result_sight: string | null;
+  /** Equal to expires_at while a warned result waits for somebody's look. */
+  look_until: number | null;
+  /** JSON of UsedModel[]; null: none yet, or an earlier version made the result. */
+  result_models: string | null;
+  /** The size is of the blob beside result_blob; null: there is none. */
+  result_thumbnail_bytes: number | null;
+  failure_code: string | null;
+  failure_detail: string | null;
+  failure_retryable: number | null;
+  /** JSON: stage to milliseconds. */
+  timings: string | null;
+}
+
+/** Whom to notify. */
+interface CallbackColumns {
+  callback_url: string | null;
+  /** Encrypted; moves to the outbox when the job ends. */
+  callback_secret: Uint8Array | null;
+  callback_secret_key_id: string | null;
+}
+
+/** What corrections of it need (core/corrections/). */
+interface FamilyColumns {
+  /** JSON: texts of the finishing fields, which its corrections take over; null: not correctable. */
+  correctable: string | null;
+  /** The job that this one corrects, and the first of them all; null: it corrects none. */
+  corrects: string | null;
+  family: string | null;
+  /** JSON of the StoredMatte that an open correction begins with. */
+  base_matte: string | null;
+  /** When the job loses what it keeps for corrections; null: nothing is kept. */
+  kept_until: number | null;
+  /** JSON of the JobInput; the first of a family keeps it. */
+  kept_input: string | null;
+  /** JSON of the StoredMatte. */
+  kept_matte: string | null;
+  /** So many corrections were made of this job and of its corrections. */
+  corrections: Generated<number>;
+}
+
 declare module '@matting/queue/tables.ts' {
-  interface JobsTable {
-    idempotency_key_hash: string | null;
-    fingerprint: string;
-    /** An open job is to download this: image_url, or else background_url. */
-    source_url: string | null;
-    input_blob: string | null;
-    input_bytes: number | null;
-    input_format: string | null;
-    input_width: number | null;
-    input_height: number | null;
-    output_format: string;
-    /** The request wants this if no subject is seen; null: a result. */
-    no_subject: 'fail' | null;
-    /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
-    finishing: string | null;
-    /** The pixels are of the frame that the request wants; null: the input's, or unknown. */
-    frame_pixels: number | null;
-    /** Set until the job is final, downloaded or not. */
-    background_url: string | null;
-    /** JSON of the JobInput that is stored. */
-    background: string | null;
-    /** JSON of the Hints; null: none. */
-    hints: string | null;
-    /** JSON of the JobInput that is stored, if they are a picture. */
-    hints_file: string | null;
-    /** null again once the sweeper took it. */
-    result_blob: string | null;
-    /** Equal to expires_at while result_blob is named: the sweeper's index. */
-    result_blob_expires_at: number | null;
-    /** SHA-256 of the token, which itself is in no column but sealed. */
-    result_token: string | null;
-    result_token_sealed: string | null;
-    result_format: string | null;
-    result_bytes: number | null;
-    result_width: number | null;
-    result_height: number | null;
-    result_sha256: string | null;
-    /** JSON of what the node saw. */
-    result_sight: string | null;
-    /** Equal to expires_at while a warned result waits for somebody's look. */
-    look_until: number | null;
-    /** JSON of UsedModel[]; null: none yet, or an earlier version made the result. */
-    result_models: string | null;
-    /** The size is of the blob beside result_blob; null: there is none. */
-    result_thumbnail_bytes: number | null;
-    failure_code: string | null;
-    failure_detail: string | null;
-    failure_retryable: number | null;
-    /** JSON: stage to milliseconds. */
-    timings: string | null;
-    callback_url: string | null;
-    /** Encrypted; moves to the outbox when the job ends. */
-    callback_secret: Uint8Array | null;
-    callback_secret_key_id: string | null;
-    /** The caller's own name for it; null: none, or its caller deleted it. */
-    reference: string | null;
-    /** When the caller deleted the result. */
-    deleted_at: number | null;
-    /** JSON: texts of the finishing fields, which its corrections take over; null: not correctable. */
-    correctable: string | null;
-    /** The job that this one corrects, and the first of them all; null: it corrects none. */
-    corrects: string | null;
-    family: string | null;
-    /** JSON of the StoredMatte that an open correction begins with. */
-    base_matte: string | null;
-    /** When the job loses what it keeps for corrections; null: nothing is kept. */
-    kept_until: number | null;
-    /** JSON of the JobInput; the first of a family keeps it. */
-    kept_input: string | null;
-    /** JSON of the StoredMatte. */
-    kept_matte: string | null;
-    /** So many corrections were made of this job and of its corrections. */
-    corrections: Generated<number>;
-    /** W3C Trace Context of its submission; null: it was not traced. */
-    trace_context: string | null;
-  }
+  interface JobsTable extends RequestColumns, ResultColumns, CallbackColumns, FamilyColumns {}
 }
 
 /** A row a result whose file was gone while its link was good (results/lost-result-store.ts). */
@@ -111,14 +122,6 @@ interface LostResultsTable {
   found_at: number;
   settlement: 'paid' | 'returned' | 'unpaid' | null;
   settled_at: number | null;
-}
-
-/** A package has this left to do with a job that ended (core/queue/settled-steps.ts). */
-interface UnsettledJobsTable {
-  job_id: string;
-  /** The step's name. */
-  package: string;
-  created_at: number;
 }
 
 /** Messages that wait, and what became of them: core/webhooks/outbox-store.ts. */
@@ -191,7 +194,6 @@ declare module '@matting/database/database.ts' {
   interface Schema {
     ledger_audits: LedgerAuditsTable;
     lost_results: LostResultsTable;
-    unsettled_jobs: UnsettledJobsTable;
     outbox: OutboxTable;
     sweeps: SweepsTable;
     secrets_canary: SecretsCanaryTable;

@@ -1,4 +1,4 @@
-import type { SettledStep } from '@matting/core/queue/settled-steps.ts';
+import type { SettledStep } from '@matting/core/queue/matting-ends.ts';
 import { takeReleased } from './orders/refund-order.ts';
 import { giveImageBack } from './playground/playground-store.ts';
 import { countSettledJob } from './usage/usage-store.ts';
@@ -14,7 +14,7 @@ export const SETTLED_STEPS: readonly SettledStep[] = [
   {
     name: 'usage',
     async settled(database, tx, job) {
-      if (job.funding !== 'nothing') await countSettledJob(database, tx, job);
+      if (job.funding !== 'unpaid') await countSettledJob(database, tx, job);
     },
   },
   {

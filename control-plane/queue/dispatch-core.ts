@@ -307,7 +307,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     if (end.storageFull) this.memories.storageFull(job.id);
     this.#namedLanes.add(job);
     this.#lanes.add(job);
-    // Perhaps its image is there by now.
+    // Perhaps it is downloaded by now.
     this.#lanes.add(job, false);
     this.#note('unread');
   }

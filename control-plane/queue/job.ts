@@ -72,9 +72,9 @@ export interface QueueJob extends JobStatus {
   readonly sourceHost: string | null;
   readonly lease: JobLease | null;
   readonly fence: number;
-  /** Admitted attempts that died with their node, engine or picture worker. */
+  /** Admitted attempts that died with their node or one of its processes. */
   readonly lostAttempts: number;
-  /** Lost attempts that took an engine or a picture worker with them. */
+  /** Lost attempts that took a process of the node with them. */
   readonly lostWithProcess: number;
   /** Claims of an expired lease: a control plane died holding it. */
   readonly takeovers: number;

@@ -1,6 +1,6 @@
 /**
- * Lanes of the queue: the open jobs of one API key and class that have their image, or those whose
- * image is to be downloaded. The queue is read by the first few of each, so that ten thousand jobs
+ * Lanes of the queue: the open jobs of one API key and class that are ready, or those that are to
+ * be downloaded. The queue is read by the first few of each, so that ten thousand jobs
  * of one lane never hide the first of another.
  */
 import { type JobClass, type JobStatus, needsDownload } from './job.ts';

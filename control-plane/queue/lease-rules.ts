@@ -34,7 +34,7 @@ const LEASE_RENEW_MS = 5_000;
 export type LeaseTiming = typeof LEASE_TIMING;
 export const LEASE_TIMING = { leaseMs: LEASE_MS, renewMs: LEASE_RENEW_MS };
 
-/** Admitted attempts lost with their node, engine or picture worker; this many end the job. */
+/** Admitted attempts lost with their node or a process of it; this many end the job. */
 const LOST_ATTEMPTS_MAX = 3;
 /** Lost attempts that took an engine or a worker with them; this many end the job for good. */
 const LOST_WITH_PROCESS_MAX = 2;
@@ -48,24 +48,24 @@ export const JOB_MS_MAX = 7_200_000;
 type CountedJob = Pick<QueueJob, 'state' | 'createdAtMs' | 'startedAtMs' | 'readAtMs'> &
   Pick<QueueJob, 'lostAttempts' | 'lostWithProcess' | 'takeovers'>;
 
-/** The verdict about the image comes first: no passed deadline may make it retryable. */
+/** The verdict about the job comes first: no passed deadline may make it retryable. */
 export function failureDue(job: CountedJob): JobFailure | undefined {
   if (isFinal(job)) return undefined;
   if (job.lostWithProcess >= LOST_WITH_PROCESS_MAX) {
-    return processingFailed('A worker process died twice while it processed this image.', false);
+    return processingFailed('A worker process died twice while it processed this job.', false);
   }
   if (job.lostAttempts >= LOST_ATTEMPTS_MAX) {
     return processingFailed('Every attempt was lost with its inference node.');
   }
   if (job.takeovers >= TAKEOVERS_MAX) {
-    return processingFailed('The service was interrupted too often while it processed the image.');
+    return processingFailed('The service was interrupted too often while it processed the job.');
   }
   const ageMs = job.readAtMs - job.createdAtMs;
   if (job.startedAtMs === null && ageMs >= FIRST_ADMISSION_MS_MAX) {
-    return processingFailed('No inference node took the image within an hour.');
+    return processingFailed('No inference node took the job within an hour.');
   }
   if (ageMs >= JOB_MS_MAX) {
-    return processingFailed('The service did not finish the image within two hours.');
+    return processingFailed('The service did not finish the job within two hours.');
   }
   return undefined;
 }

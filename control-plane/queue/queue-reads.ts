@@ -10,9 +10,9 @@ import {
 } from '@matting/database/statements.ts';
 import { type RawBuilder, type Selectable, type SelectExpression, type SqlBool, sql } from 'kysely';
 import { JOB_CLASSES, type JobClass, type JobState, needsDownload } from './job.ts';
+import { groupFromRow } from './job-rows.ts';
 import { type JobLane, type LaneRead, laneKey, laneOf } from './lanes.ts';
 import type { AccountQueue, ListedJob, QueuedWork, QueueReads } from './queue.ts';
-import type {} from './tables.ts';
 
 /** The queue passes these on, or puts them into its statements, and never reads them. */
 export interface PayloadReads<Row, P> {
@@ -21,10 +21,12 @@ export interface PayloadReads<Row, P> {
   fromRow(row: Row): P;
   /** Of a job's row: it asks for no particular engines. */
   readonly isUnnamed: RawBuilder<SqlBool>;
-  /** Of an open job's row, what it counts in the queue; of a final one's, what was done. In pixels. */
-  readonly queuedPixels: RawBuilder<number>;
-  readonly donePixels: RawBuilder<number>;
-  /** `queuedPixels` reads these. */
+  /** Of an open job's row, what it counts in the queue; of a final one's, what was done. Whole. */
+  readonly queuedCost: RawBuilder<number>;
+  readonly doneCost: RawBuilder<number>;
+  /** The queue answers costs in this unit. */
+  readonly costUnit: number;
+  /** `queuedCost` reads these. */
   readonly countedColumns: readonly (keyof Schema['jobs'])[];
   /** Of a row: 1 where something is to be downloaded. */
   readonly isUnfetched: RawBuilder<number>;
@@ -64,14 +66,14 @@ export function queueReads<Row, P>(
           .selectFrom('jobs')
           .select(eb => [
             eb.fn.countAll<number>().as('jobs'),
-            sql<number | null>`cast(sum(${payload.donePixels}) as signed)`.as('pixels'),
+            sql<number | null>`cast(sum(${payload.doneCost}) as signed)`.as('cost'),
           ])
           .where('finished_at', '>', nowPlusMs(database.nowMs, -windowMs))
           .where('state', '=', 'succeeded')
           .executeTakeFirstOrThrow(),
       );
-      const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
-      return { jobs: requireInteger(row.jobs), megapixels };
+      const cost = requireInteger(row.cost) / payload.costUnit;
+      return { jobs: requireInteger(row.jobs), cost };
     },
   };
 }
@@ -245,14 +247,6 @@ function listedFromRow(row: LaneRow): ListedJob {
   };
 }
 
-export function groupFromRow(
-  row: Pick<Schema['jobs'], 'batch_id' | 'batch_item'>,
-): ListedJob['group'] {
-  return row.batch_id === null ? null : { id: row.batch_id, item: row.batch_item ?? 0 };
-}
-
-const PIXELS_PER_MEGAPIXEL = 1_000_000;
-
 const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
 
 /**
@@ -277,7 +271,7 @@ async function readQueued<Row>(database: Database, payload: AnyPayload<Row>): Pr
       .select(eb => [
         eb.fn.countAll<number>().as('jobs'),
         sql<number>`max(${database.nowMs} - created_at)`.as('oldest_age'),
-        sql<number>`cast(sum(${payload.queuedPixels}) as signed)`.as('pixels'),
+        sql<number>`cast(sum(${payload.queuedCost}) as signed)`.as('cost'),
         sql<number>`cast(sum(${payload.isUnfetched}) as signed)`.as('unfetched'),
       ])
       .groupBy(['account_id', 'model'])
@@ -285,17 +279,17 @@ async function readQueued<Row>(database: Database, payload: AnyPayload<Row>): Pr
   );
   const byAccount = new Map<string, AccountQueue>();
   const byModel = new Map<string | null, number>();
-  const total = { jobs: 0, megapixels: 0 };
+  const total = { jobs: 0, cost: 0 };
   for (const row of rows) {
     const jobs = requireInteger(row.jobs);
-    const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
+    const cost = requireInteger(row.cost) / payload.costUnit;
     total.jobs += jobs;
-    total.megapixels += megapixels;
-    byModel.set(row.model, (byModel.get(row.model) ?? 0) + megapixels);
-    const other = byAccount.get(row.account_id) ?? { jobs: 0, megapixels: 0, unfetched: 0 };
+    total.cost += cost;
+    byModel.set(row.model, (byModel.get(row.model) ?? 0) + cost);
+    const other = byAccount.get(row.account_id) ?? { jobs: 0, cost: 0, unfetched: 0 };
     byAccount.set(row.account_id, {
       jobs: other.jobs + jobs,
-      megapixels: other.megapixels + megapixels,
+      cost: other.cost + cost,
       unfetched: other.unfetched + requireInteger(row.unfetched),
     });
   }

@@ -36,19 +36,19 @@ export type LeaseEnded =
 
 export interface AccountQueue {
   readonly jobs: number;
-  /** Each job as the payload's `queuedPixels` counts it. */
-  readonly megapixels: number;
+  /** Each job as the payload's `queuedCost` counts it. */
+  readonly cost: number;
   /** Jobs that are to be downloaded. */
   readonly unfetched: number;
 }
 
 export interface QueuedWork {
   readonly jobs: number;
-  readonly megapixels: number;
+  readonly cost: number;
   readonly oldestAgeMs: number;
   /** The key is the account id; accounts that have nothing queued are left out. */
   readonly byAccount: ReadonlyMap<string, AccountQueue>;
-  /** Megapixels by the model that jobs name; null: they name none. */
+  /** Cost by the model that jobs name; null: they name none. */
   readonly byModel: ReadonlyMap<string | null, number>;
 }
 
@@ -62,8 +62,8 @@ export interface QueueReads<Listed> {
   listClaimable(limit: number, among?: readonly LaneRead[]): Promise<Listed[]>;
   /** The jobs that wait for a node, or for their download. */
   queued(): Promise<QueuedWork>;
-  /** Succeeded within the last `windowMs`, by the results' megapixels. */
-  doneWithin(windowMs: number): Promise<Pick<QueuedWork, 'jobs' | 'megapixels'>>;
+  /** Succeeded within the last `windowMs`, each as the payload's `doneCost` counts it. */
+  doneWithin(windowMs: number): Promise<Pick<QueuedWork, 'jobs' | 'cost'>>;
 }
 
 export interface JobLeases<J> {

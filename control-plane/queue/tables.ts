@@ -8,6 +8,9 @@ export interface JobsTable {
   id: string;
   account_id: string;
   api_key_id: string;
+  /** SHA-256, hexadecimal; null: no key, or a retryable failure freed it. */
+  idempotency_key_hash: string | null;
+  fingerprint: string;
   state: JobState;
   class: JobClass;
   /** Set while the job is open: orders the jobs of its class (queuePositionMs). */
@@ -21,6 +24,8 @@ export interface JobsTable {
   finished_at: number | null;
   /** The result's link expires then. */
   expires_at: number | null;
+  /** When the caller deleted the result. */
+  deleted_at: number | null;
   lease_holder: string | null;
   lease_expires_at: number | null;
   fence: number;
@@ -36,8 +41,17 @@ export interface JobsTable {
   batch_item: number | null;
 }
 
+/** A package has this left to do with a job that ended (settled-steps.ts). */
+interface UnsettledJobsTable {
+  job_id: string;
+  /** The step's name. */
+  package: string;
+  created_at: number;
+}
+
 declare module '@matting/database/database.ts' {
   interface Schema {
     jobs: JobsTable;
+    unsettled_jobs: UnsettledJobsTable;
   }
 }

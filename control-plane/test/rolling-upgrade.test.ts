@@ -115,7 +115,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
     const found = await stores.jobs.findByResultToken(legacy.resultToken);
     t.is(found?.id, jobs.untold);
     const hash = legacy.idempotencyKeyHash;
-    const known = await stores.jobs.findByIdempotencyKey(apiKeyId, hash);
+    const known = await stores.queue.findByKey(apiKeyId, { hash });
     t.true(known !== undefined && Object.values(jobs).includes(known.id));
     const again = { ...newJob(accountId, { apiKeyId }), idempotencyKeyHash: hash };
     const { kind } = await stores.queue.submit(again, LIMITS);

@@ -164,7 +164,7 @@ const READABLE = {
   storageRoom: async () => ({ freeBytes: 10, sizeBytes: 100 }),
   queueMegapixelsMax: 11,
   queued: async () => ({
-    ...{ jobs: 12, megapixels: 13, oldestAgeMs: 0 },
+    ...{ jobs: 12, cost: 13, oldestAgeMs: 0 },
     byModel: new Map([[null, 13]]),
   }),
   modelsOffered: ['fine'],

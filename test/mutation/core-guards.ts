@@ -169,7 +169,7 @@ openForReader | slow readers of pictures cost little memory, have few places and
 openForReader | reply.raw.once | who is gone when the picture is opened holds neither a place nor the file
 control-plane/core/results/result-tokens.ts by control-plane/core/results/results.test.ts
 make | hash | the database › opens nothing, and is no part of the link
-control-plane/core/retention/unsettled-jobs.ts by control-plane/core/jobs/settled.test.ts
+control-plane/queue/unsettled-jobs.ts by control-plane/core/jobs/settled.test.ts
 settle | || job | a step of a job's end on sqlite › is done later, once, however many replicas sweep at once
 control-plane/core/secrets/secret-box.ts by control-plane/core/secrets/sealed.test.ts
 sealTextByAll | map( | the token of a result › is shown by every replica at every step of a change of the key
@@ -200,8 +200,8 @@ control-plane/core/submission/submit-matting.ts by control-plane/core/webhooks/c
 #insert | await askAgain | a held submission › makes no job by a key that was revoked while a name was looked up
 control-plane/core/submission/submit-matting.ts by control-plane/portal/playground/playground.test.ts
 #requireAccepting | await acceptance.requireOpen | the playground › is refused while the queue is full, and counts nothing
-control-plane/core/submission/submit-matting.ts by control-plane/test/compose/replicas.test.ts
-#find | !isForgotten | two replicas on sqlite › remove.bg › replays for ten minutes, then makes one new job of requests on both replicas
+control-plane/queue/submit-job.ts by control-plane/test/compose/replicas.test.ts
+findByKey | !isForgotten | two replicas on sqlite › remove.bg › replays for ten minutes, then makes one new job of requests on both replicas
 control-plane/core/submission/upload-slot.ts by control-plane/core/http/forms.test.ts
 closed | === 0 | a background › shares its picture’s slot, so that two requests never wait for each other
 control-plane/core/submission/upload-slot.ts by control-plane/core/submission/forms.test.ts
@@ -211,44 +211,46 @@ control-plane/core/submission/upload-slot.ts by control-plane/core/submission/wa
   - if (body === undefined || this.#slots.mayEnter(use)) return await this.#slots.take(use);
   + if (body === undefined || body !== null) return await this.#slots.take(use);
 gather | if ( | a picture and its background › gather one after the other, and lose no byte of either
-control-plane/core/queue/end-job.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
-finishIn | || job | || ! | a fence › serves the last claim and its holder alone: a job running
-finishIn | || ! | a failure › ends any open job, a success one that runs
-SUCCEEDS_FROM | a failure › ends any open job, a success one that runs
-  - ['running']
-  + ['accepted', 'fetching', 'ready', 'running']
-finishIn | if (job.finishedAtMs | a success › is one, however often it is said
-succeed.ending.happened | && job | a success › is one, however often it is said
-control-plane/core/queue/end-job.ts by control-plane/core/queue/end-job.test.ts
-finish | transact | jobs on sqlite › endings › a body that cannot be rendered leaves job and money as they were
+control-plane/queue/end-job.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
+finish | || job | || ! | a fence › serves the last claim and its holder alone: a job running
+finish | || ! | a failure › ends any open job, a success one that runs
+finish | if (job.finishedAtMs | a success › is one, however often it is said
+control-plane/queue/end-job.ts by control-plane/core/queue/end-job.test.ts
+ending | await transact | jobs on sqlite › endings › a body that cannot be rendered leaves job and money as they were
 fail | ...( | jobs on sqlite › endings › a retryable failure frees the key, and the next request is a new job
 fail | ? { idempotency_key_hash | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 fail | where(isHeldBy | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
 fail | where(isHeldBy | the fence of a job on mysql › a job does not end under a lease that was given back meanwhile
-control-plane/core/funding/credit.ts by control-plane/core/test/accounts/keys.test.ts: policies of keys on sqlite
+control-plane/core/queue/matting-ends.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
+SUCCEEDS_FROM | a failure › ends any open job, a success one that runs
+  - ['running']
+  + ['accepted', 'fetching', 'ready', 'running']
+succeedBy.ending.happened | && job | a success › is one, however often it is said
+control-plane/queue/funding/credit.ts by control-plane/core/test/accounts/keys.test.ts: policies of keys on sqlite
 endingBy | === 'release' | && cap | a released credit returns to the cap, a charged one does not
-control-plane/core/funding/credit.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
+control-plane/queue/funding/credit.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
 endingBy | if (ended | is left out alone if it throws
 control-plane/core/jobs/job-funding.ts by control-plane/core/test/accounts/ledger-audit.test.ts
 KINDS | sql.lit( | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 control-plane/queue/job.ts by control-plane/portal/playground/allowance.test.ts
 isUnpaid | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
-control-plane/core/queue/remove-job.ts by control-plane/core/queue/remove-job.test.ts: a deletion on sqlite
+control-plane/core/deletion/remove-job.ts by control-plane/core/deletion/remove-job.test.ts: a deletion on sqlite
 kindOf | === 'processing' | leaves a job that a node has, and one that failed, but for the reference
 remove | !== apiKeyId | of another key’s job, or of an unknown job, finds nothing
-control-plane/core/queue/submit-job.ts by control-plane/core/jobs/job-store.test.ts
-freeKey | nowPlusMs | keys that end on sqlite › are kept while their time runs, and freed once it is over
-freeKey | 'finished_at' | keys that end on sqlite › are kept for their time by a job that waited longer than that for a node
-freeKey | where('idempotency_key_hash' | keys that end on sqlite › are freed under their own name alone
-submit | if (twin | jobs on sqlite › submission › finds the earlier job of a key and leaves the credits alone
-submit | === id | jobs on sqlite › submission › repeated by itself after a lost answer is the same success
+control-plane/queue/idempotency.ts by control-plane/core/jobs/job-store.test.ts
+isForgotten | keys that end on sqlite › are kept while their time runs, and freed once it is over
+  - readAtMs - finishedAtMs
+  + readAtMs
+control-plane/queue/submit-job.ts by control-plane/core/jobs/job-store.test.ts
+#submit | if (twin | jobs on sqlite › submission › finds the earlier job of a key and leaves the credits alone
+#submit | === id | jobs on sqlite › submission › repeated by itself after a lost answer is the same success
 control-plane/core/corrections/family.ts by control-plane/core/corrections/families.test.ts: a correction on sqlite
 countInFamily | if (!counted | is one of so many of its family, however many come to two replicas at once
 control-plane/core/corrections/family.ts by control-plane/core/corrections/family-pairs.test.ts: of a family on sqlite
 endKeeping | repayment waits for open corrections, and then ends the family
   - .set({ kept_until: nowMs })
   + .set({ kept_until: 9e15 })
-control-plane/core/corrections/family-deletion.ts by control-plane/core/corrections/family-pairs.test.ts: of a family on sqlite
+control-plane/core/deletion/family-deletion.ts by control-plane/core/corrections/family-pairs.test.ts: of a family on sqlite
 endFamily | || corrects | deletion of a correction takes its matte, and fails those that begin with it
 control-plane/core/submission/pictures.ts by control-plane/core/corrections/corrections.test.ts
 removePictures | === undefined | a correction that is refused leaves the files of the first
@@ -283,9 +285,9 @@ finishBatch | if (row.callback_url | ends once, when its last job has, with one 
 control-plane/batches/batch-submission.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 insertBatch | if (jobId | is one for one key, and its key is no job’s
 requireFewOpen | >= OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
-control-plane/core/queue/submit-job.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
-insertJob | isTaken(tx) | is one for one key, and its key is no job’s
-control-plane/core/queue/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
+control-plane/queue/submit-job.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
+#make | await this.#isTaken | is one for one key, and its key is no job’s
+control-plane/queue/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
 #guarded | await tx.executeQuery(ROLLBACK | is left out alone if it throws
 run | < STEP_ENDS_MAX | is left out with all others once it has ended the transaction twice
 run | await tx | is left out alone if it throws

@@ -4,6 +4,7 @@
  */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { jobColumnsIn } from './job-columns.ts';
 import { readPages } from './named-paths.ts';
 import { PACKAGES } from './packages.ts';
 import { ROOT } from './source-files.ts';
@@ -15,16 +16,16 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 106_610,
-  'lines of control-plane/core': 18_160,
-  'lines of tests': 114_800,
+  'lines of control-plane, inference-node, program and proto': 106_480,
+  'lines of control-plane/core': 17_360,
+  'lines of tests': 114_830,
   'lines of bench': 7_700,
   'words of comments in source': 96_000,
   'words of comments in tests': 38_000,
   'lines of Unreleased in CHANGELOG.md': 60,
-  'columns of jobs that the queue has': 22,
-  'columns of jobs that the core adds': 47,
-  'names of core that other packages import': 132,
+  'columns of jobs that the queue has': 25,
+  'columns of jobs that the core adds': 44,
+  'names of core that other packages import': 98,
   'names that serving exports': 204,
   'words of Markdown': 85_000,
 } as const;
@@ -92,9 +93,8 @@ function wordsOf(texts: readonly string[]): number {
 
 /** Of a job's row: those that the queue declares, and those that the core adds. */
 function jobsColumns(by: 'core' | 'queue'): number {
-  const declared = /^( *)(?:export )?interface JobsTable \{\n([\s\S]*?)^\1\}/m;
-  const [, , table = ''] = declared.exec(read(`control-plane/${by}/tables.ts`)) ?? [];
-  return [...table.matchAll(/^ +\w+\??:/gm)].length;
+  const parts = jobColumnsIn(read(`control-plane/${by}/tables.ts`));
+  return [...parts.values()].reduce((sum, names) => sum + names.length, 0);
 }
 
 /** Counts the names of the files that other packages may import. */

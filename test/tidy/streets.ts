@@ -18,9 +18,9 @@ export const STREETS: readonly Streets[] = [
     folder: 'control-plane/core',
     order: [
       'migrations secrets',
-      'jobs corrections audit funding',
+      'jobs corrections audit',
       'models fetching',
-      'results webhooks queue groups',
+      'results webhooks queue deletion groups',
       'attempts dispatch submission',
       'retention settings.ts stores.ts',
       'operator http metrics cli',

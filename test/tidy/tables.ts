@@ -39,7 +39,7 @@ const STATEMENT =
 const REACHES = /^(?:control-plane\/database\/|kysely)/;
 const STATES = /\b(?:kysely|query|transact|sql|Db)\b/;
 
-/** The core's columns of a job stand in the queue's row until they have tables of their own. */
+/** The core adds columns to the queue's row of a job (docs/adr/0066). */
 const SHARES: Readonly<Record<string, string>> = { 'control-plane/core': 'control-plane/queue' };
 
 /** The audit compares what packages have written, and writes nothing of them. */

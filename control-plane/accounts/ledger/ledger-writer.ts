@@ -75,7 +75,7 @@ export async function enterOperatorEntry(
   return { kind: 'entered', balances };
 }
 
-/** The account's open jobs: those with a credit, and corrections; jobs to come are none. */
+/** The account's open jobs: those with a credit, and free ones; jobs to come do not count. */
 const IN_FLIGHT = sql<number>`reserved - batch_waiting + open_corrections`;
 /** Other jobs leave one slot to those that are to come, which could wait for ever otherwise. */
 const TAKEN = sql<number>`${IN_FLIGHT} + (batch_waiting > 0)`;
@@ -93,7 +93,7 @@ const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
       .where(TAKEN, '<', reservedMax),
 );
 
-const OPEN_CORRECTION = keepStatement<{ accountId: string; inFlightMax: number }>(
+const OPEN_FREE_JOB = keepStatement<{ accountId: string; inFlightMax: number }>(
   ({ kysely }, { accountId, inFlightMax }) =>
     kysely
       .updateTable('accounts')
@@ -102,7 +102,7 @@ const OPEN_CORRECTION = keepStatement<{ accountId: string; inFlightMax: number }
       .where(TAKEN, '<', inFlightMax),
 );
 
-const CLOSE_CORRECTION = keepStatement<{ accountId: string }>(({ kysely }, { accountId }) =>
+const CLOSE_FREE_JOB = keepStatement<{ accountId: string }>(({ kysely }, { accountId }) =>
   kysely
     .updateTable('accounts')
     .set(eb => ({ open_corrections: eb('open_corrections', '-', 1) }))
@@ -211,21 +211,21 @@ export async function settleCredit<T>(
 }
 
 /**
- * Counts a new correction among the account's open jobs, and takes the account's row. It has no
- * entry and moves no balance (docs/adr/0052). False, and nothing changed: too many are in flight.
+ * Counts a new job that nobody pays for among the account's open jobs, and takes the account's row.
+ * It has no entry and moves no balance. False, and nothing changed: too many are in flight.
  */
-export function openCorrection(
+export function openFreeJob(
   database: Database,
   tx: Kysely<Schema>,
   { accountId, jobsInFlightMax = 0 }: Omit<JobOf, 'jobId'>,
 ): Promise<boolean> {
   const inFlightMax = jobsInFlightMax * CREDITS_PER_JOB;
-  return keptMatchesOne(tx, OPEN_CORRECTION(database, { accountId, inFlightMax }));
+  return keptMatchesOne(tx, OPEN_FREE_JOB(database, { accountId, inFlightMax }));
 }
 
-/** False, and nothing changed: the account has no open correction. */
-export const closeCorrection = (database: Database, tx: Kysely<Schema>, accountId: string) =>
-  keptMatchesOne(tx, CLOSE_CORRECTION(database, { accountId }));
+/** False, and nothing changed: the account has no such job open. */
+export const closeFreeJob = (database: Database, tx: Kysely<Schema>, accountId: string) =>
+  keptMatchesOne(tx, CLOSE_FREE_JOB(database, { accountId }));
 
 /**
  * Takes the account's row before anything else is read: its balances stay as they are answered until

@@ -24,7 +24,7 @@ import { type BlobStore, unwritable } from '@matting/storage/blob-store.ts';
 import { put } from '@matting/storage/test/blob-store.contract.ts';
 import ava from 'ava';
 import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
-import type { NewJob } from '../queue/submit-job.ts';
+import type { NewJob } from '../queue/matting-submission.ts';
 import { WITH_PICTURE } from '../test/fixtures.ts';
 import {
   aborted,

@@ -8,9 +8,9 @@ import { describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { timesByStage } from '@matting/proto/contract/stages.ts';
 import type { RunEnd } from '@matting/queue/dispatch-core.ts';
-import { HeldLease } from '@matting/queue/held-lease.ts';
+import { HeldJob, type HeldQueue } from '@matting/queue/held-job.ts';
 import type { JobFailure } from '@matting/queue/job.ts';
-import { type Claim, failureDue, type LeaseTiming } from '@matting/queue/lease-rules.ts';
+import type { LeaseTiming } from '@matting/queue/lease-rules.ts';
 import { type BlobStore, isStorageFull, writeBlob } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import { matteBlob, thumbnailBlob } from '../jobs/blob-names.ts';
@@ -22,8 +22,8 @@ import type { JobObserver } from './job-observer.ts';
 import type { ResultBlob } from './result-blob.ts';
 
 export interface ClaimedJobDependencies {
-  readonly queue: Pick<Queue, 'renew' | 'release' | 'succeed' | 'fail' | 'attemptLost'> &
-    Pick<Queue, 'inputStored' | 'backgroundStored' | 'admitted'>;
+  readonly queue: HeldQueue<OpenJob> &
+    Pick<Queue, 'succeed' | 'fail' | 'inputStored' | 'backgroundStored'>;
   referencedBlobs(blobs: readonly string[]): Promise<ReadonlySet<string>>;
   readonly blobs: Pick<BlobStore, 'createWriter' | 'remove'>;
   readonly events: { jobFinal(jobId: string): void; notificationDue(): void };
@@ -47,52 +47,28 @@ export type Ending =
   | { readonly kind: 'attempt-lost'; readonly withProcess: boolean }
   | { readonly kind: 'given-back'; readonly storageFull?: boolean };
 
-export class ClaimedJob {
-  readonly job: OpenJob;
-  readonly claim: Claim;
+export class ClaimedJob extends HeldJob<OpenJob> {
   readonly #dependencies: ClaimedJobDependencies;
   readonly #queue: ClaimedJobDependencies['queue'];
-  readonly #lease: HeldLease;
-  readonly #claimedAtMs = performance.now();
   /** No row names these blobs once the job is final, but what is kept for corrections. */
   readonly #blobs = new Map<'input' | 'background' | 'hints' | 'base matte' | 'matte', string>();
 
   /** @param stop aborts if the job must be given back */
-  constructor(dependencies: ClaimedJobDependencies, { job, claim }: Claimed, stop: AbortSignal) {
+  constructor(dependencies: ClaimedJobDependencies, claimed: Claimed, stop: AbortSignal) {
     const { queue, leaseTiming, log } = dependencies;
+    const { job } = claimed;
+    const onRenewFailure = (err: unknown) => log.warn({ err, jobId: job.id }, 'lease not renewed');
+    super(claimed, { queue, leaseTiming, stop, onRenewFailure });
     this.#dependencies = dependencies;
     this.#queue = queue;
-    this.job = job;
-    this.claim = claim;
     if (job.input !== null) this.#blobs.set('input', job.input.blob);
     if (job.background?.input) this.#blobs.set('background', job.background.input.blob);
     if (job.hintsFile !== null) this.#blobs.set('hints', job.hintsFile.blob);
     if (job.correction?.matte) this.#blobs.set('base matte', job.correction.matte.blob);
-    this.#lease = new HeldLease({
-      queue,
-      claim,
-      timing: leaseTiming,
-      stop,
-      onRenewFailure: err => log.warn({ err, jobId: job.id }, 'lease not renewed'),
-    });
-  }
-
-  /** Aborts when the lease is lost or the job must be given back. */
-  get signal(): AbortSignal {
-    return this.#lease.signal;
-  }
-
-  get leaseLost(): boolean {
-    return this.#lease.end === 'lost';
-  }
-
-  get ageMs(): number {
-    const { createdAtMs, readAtMs } = this.job;
-    return readAtMs - createdAtMs + (performance.now() - this.#claimedAtMs);
   }
 
   close(): void {
-    this.#lease.stopRenewing();
+    this.stopRenewing();
     if (!this.leaseLost) return;
     const { observer, log } = this.#dependencies;
     observer.leaseLost();
@@ -105,16 +81,12 @@ export class ClaimedJob {
     const { background, finishing } = this.job;
     const backgroundUrl = background?.input === null ? (background.url ?? undefined) : undefined;
     const options = { giveUp: this.signal, backgroundUrl, finishing };
-    return await this.#stands(this.#queue.inputStored(this.claim, input, options));
+    return await this.wrote(this.#queue.inputStored(this.claim, input, options));
   }
 
   async backgroundStored(background: JobInput): Promise<boolean> {
     this.#blobs.set('background', background.blob);
-    return await this.#stands(this.#queue.backgroundStored(this.claim, background, this.signal));
-  }
-
-  async admitted(): Promise<void> {
-    await this.#stands(this.#queue.admitted(this.claim, this.signal));
+    return await this.wrote(this.#queue.backgroundStored(this.claim, background, this.signal));
   }
 
   /** Rejects where the database stays away: the lease then runs out by itself. */
@@ -125,9 +97,9 @@ export class ClaimedJob {
       case 'failed':
         return this.#fail(ending.failure);
       case 'attempt-lost':
-        return this.#attemptLost(ending.withProcess);
+        return this.attemptLost(ending.withProcess);
       case 'given-back':
-        return this.#giveBack(ending.storageFull);
+        return this.giveBack(ending.storageFull);
     }
   }
 
@@ -163,7 +135,7 @@ export class ClaimedJob {
       log.error({ err, jobId: job.id }, 'result not stored');
       await thumbnail;
       await this.#removeResult(blob);
-      return isStorageFull(err) ? this.#giveBack(true) : await this.#fail(STORAGE_FAILED);
+      return isStorageFull(err) ? this.giveBack(true) : await this.#fail(STORAGE_FAILED);
     }
     const { format, bytes, width, height, sha256, sight, models, plan } = result;
     const token = this.#dependencies.resultTokens.make(job.id);
@@ -173,7 +145,7 @@ export class ClaimedJob {
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
     // If this throws, the row may or may not name the blobs, so they stay for the sweeper.
     const more = { giveUp: this.signal, ...(matte && { matte }) };
-    if (!(await this.#stands(this.#queue.succeed(claim, stored, resultTtlMs, timings, more)))) {
+    if (!(await this.wrote(this.#queue.succeed(claim, stored, resultTtlMs, timings, more)))) {
       // Only a final row names a result, and a final row keeps its fence: this one names another.
       await this.#removeResult(blob);
       return { kind: 'open' };
@@ -209,7 +181,7 @@ export class ClaimedJob {
   }
 
   async #fail(failure: JobFailure): Promise<RunEnd> {
-    const failed = await this.#stands(this.#queue.fail(this.claim, failure, this.signal));
+    const failed = await this.wrote(this.#queue.fail(this.claim, failure, this.signal));
     return failed ? await this.#ended(failure, {}) : { kind: 'open' };
   }
 
@@ -241,22 +213,6 @@ export class ClaimedJob {
       log.warn({ err, jobId: this.job.id }, 'files of a job left to the sweeper');
       return [];
     }
-  }
-
-  async #attemptLost(withProcess: boolean): Promise<RunEnd> {
-    const job = await this.#stands(this.#queue.attemptLost(this.claim, withProcess, this.signal));
-    return { kind: 'open', failure: job && failureDue(job) };
-  }
-
-  async #giveBack(storageFull = false): Promise<RunEnd> {
-    if (!this.leaseLost) await this.#stands(this.#queue.release(this.claim, this.signal));
-    return { kind: 'open', storageFull };
-  }
-
-  async #stands<T>(write: Promise<T>): Promise<T> {
-    const answer = await write;
-    if (answer === false || answer === undefined) this.#lease.lose();
-    return answer;
   }
 
   async #removeResult(blob: string): Promise<void> {

@@ -48,7 +48,7 @@ const SUMS = LEDGER_KINDS.map(kind =>
 );
 
 /** The account's row counts its open jobs of these kinds, in `reserved` and `open_corrections`. */
-const OPEN_JOBS = (['credit', 'family'] as const).map(kind =>
+const OPEN_JOBS = (['credit', 'free'] as const).map(kind =>
   sql<number>`cast(sum(case when ${isFundedBy(kind)} then 1 else 0 end) as signed)`.as(kind),
 );
 
@@ -112,7 +112,7 @@ async function sumsAt(
     .leftJoin(sumsOf(db, database, range, time).as('sums'), 'sums.account_id', 'accounts.id')
     .leftJoin(open.as('open'), 'open.account_id', 'accounts.id')
     .select(['accounts.id', 'accounts.available', 'accounts.reserved'])
-    .select(['open.credit', 'open.family', 'sums.entries'])
+    .select(['open.credit', 'open.free', 'sums.entries'])
     .select(sql<number>`${sql.join([0, ...held], sql` + `)}`.as('to_come'))
     .select(['accounts.open_corrections', 'accounts.batch_waiting'])
     .select(['sums.grant', 'sums.reserve', 'sums.charge', 'sums.release', 'sums.revoke'])
@@ -131,7 +131,7 @@ async function sumsAt(
     /** Only paid jobs count, and those to come. */
     openJobs: requireInteger(row.credit) + requireInteger(row.to_come),
     /** `stored`: the account's counter. `open`: the recount. */
-    corrections: { stored: row.open_corrections, open: requireInteger(row.family) },
+    corrections: { stored: row.open_corrections, open: requireInteger(row.free) },
     waiting: { stored: row.batch_waiting, open: requireInteger(row.to_come) },
   }));
 }

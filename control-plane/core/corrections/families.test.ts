@@ -88,7 +88,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     );
     const kinds = (await Promise.all(both)).map(({ kind }) => kind);
     t.is(kinds.filter(kind => kind === 'created').length, CORRECTIONS_MAX);
-    t.is(kinds.filter(kind => kind === 'not-correctable').length, 6);
+    t.is(kinds.filter(kind => kind === 'refused').length, 6);
     t.is((await reread(stores, first.id)).corrections, CORRECTIONS_MAX);
   });
 
@@ -133,7 +133,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     for (const id of [plain.id, late.id, failed.id]) {
       const of = await reread(stores, id);
       const order = correctionOf(of, of, { input: late.kept!.input });
-      t.is((await stores.queue.submit(order, LIMITS)).kind, 'not-correctable', id);
+      t.is((await stores.queue.submit(order, LIMITS)).kind, 'refused', id);
     }
     t.is((await reread(stores, plain.id)).kept, null);
   });
@@ -202,7 +202,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     ] as const;
     const [taken, outcome] = await Promise.all(racing);
     t.true(blobsOf(first).every(blob => taken.includes(blob)));
-    t.is(outcome.kind, 'not-correctable');
+    t.is(outcome.kind, 'refused');
     assert.equal((await reread(stores, first.id)).kept, null);
   });
 });

@@ -181,7 +181,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     t.false(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     const kept = await reread(stores, done.id);
     t.deepEqual([kept.kept, kept.result?.blob], [null, done.result?.blob]);
-    t.is((await stores.queue.submit(correctionOf(first), LIMITS)).kind, 'not-correctable');
+    t.is((await stores.queue.submit(correctionOf(first), LIMITS)).kind, 'refused');
   });
 
   test('deletion of a correction takes its matte, and fails those that begin with it', async t => {
@@ -216,13 +216,13 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     t.is(await repay(other, first, missing), 'paid');
     t.is(await repay(stores, first, missing), 'settled');
     t.is(await balanceOf(first), 1);
-    t.is(await kindOf(first), 'not-correctable');
+    t.is(await kindOf(first), 'refused');
     for (const id of [done.id, claim.jobId]) {
       const outcome = await stores.queue.submit(
         correctionOf(await reread(stores, id), first),
         LIMITS,
       );
-      t.is(outcome.kind, 'not-correctable');
+      t.is(outcome.kind, 'refused');
     }
     const left = await reread(stores, done.id);
     t.is(left.result?.blob, done.result?.blob, 'a finished correction keeps its result');
@@ -265,7 +265,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
       );
       const pair = outcomes.sort().join(' ');
       seen.add(pair);
-      t.true(['correcting created', 'not-correctable paid'].includes(pair), pair);
+      t.true(['correcting created', 'paid refused'].includes(pair), pair);
     }
     t.log([...seen].join(', '));
   });

@@ -4,6 +4,7 @@
  */
 import type { Database, Db } from '@matting/database/database.ts';
 import { matchesOne } from '@matting/database/statements.ts';
+import type { NotNull } from 'kysely';
 import type { JobCorrection } from '../jobs/job-family.ts';
 import { KEPT_COLUMNS } from './kept-files.ts';
 
@@ -13,13 +14,15 @@ export const CORRECTIONS_MAX = 20;
 /** The transaction leaves no trace: what the correction needs is not kept, or too many were made. */
 export class NotCorrectableError extends Error {}
 
-/** Two at once have waited for each other at the account's row. @throws NotCorrectableError */
+/**
+ * Counts a new correction in its family, with the account's row held. @throws NotCorrectableError
+ * @returns columns of the correction
+ */
 export async function countInFamily(
   { nowMs }: Database,
   tx: Db,
-  correction: Omit<JobCorrection, 'matte'> | undefined,
+  correction: Omit<JobCorrection, 'matte'>,
 ) {
-  if (correction === undefined) throw new Error('a family pays for its corrections alone');
   const counted = await matchesOne(
     tx
       .updateTable('jobs')
@@ -45,6 +48,17 @@ export function readCorrections(tx: Db, first: string) {
     .select(['id', 'corrects', 'state', 'created_at', ...KEPT_COLUMNS])
     .where('family', '=', first)
     .orderBy('id')
+    .execute();
+}
+
+/** The results of a first job's corrections. */
+export function readResultsOfFamily(db: Db, first: string) {
+  return db
+    .selectFrom('jobs')
+    .select(['id as jobId', 'result_blob as blob'])
+    .where('family', '=', first)
+    .where('result_blob', 'is not', null)
+    .$narrowType<{ blob: NotNull }>()
     .execute();
 }
 

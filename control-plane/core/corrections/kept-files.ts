@@ -17,6 +17,9 @@ type KeptRow = Pick<Selectable<Schema['jobs']>, (typeof KEPT_COLUMNS)[number]>;
 
 export const blobsOfRow = (row: KeptRow) => blobsOfKept(keptFromRow(row));
 
+/** 0: nothing is kept. */
+export const keptUntilOf = (row: KeptRow) => row.kept_until ?? 0;
+
 export function blobsOfKept(kept: JobKept | null): string[] {
   return [kept?.input, kept?.matte].flatMap(file => file?.blob ?? []);
 }

@@ -25,12 +25,12 @@ import { requireInteger, throughIndex } from '@matting/database/statements.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { OPEN_STATES, type PublicJobState } from '@matting/queue/job.ts';
 import { sql, type Transaction } from 'kysely';
+import { CANCELLED, jobDeletion } from '../deletion/remove-job.ts';
 import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
 import { readViewed, selectViewed } from '../jobs/job-rows.ts';
-import { type JobCompletionOptions, noteLeftOut } from '../queue/end-job.ts';
-import { cancelJob, jobDeletion } from '../queue/remove-job.ts';
-import { SettledSteps } from '../queue/settled-steps.ts';
-import { insertComing, type JobTemplate } from '../queue/submit-job.ts';
+import { needsLook } from '../jobs/looks.ts';
+import type { MattingEnds } from '../queue/matting-ends.ts';
+import { insertJob, type JobTemplate } from '../queue/matting-submission.ts';
 
 /** Queued jobs of one look. */
 const QUEUED_MAX = 100;
@@ -91,7 +91,7 @@ export function groupReading(database: Database) {
     /** In the order of their positions, from that one on; all, or some alone. */
     list(db: Db, groupId: string, from: number, limit: number, only?: JobsShown) {
       const jobs = selectViewed(database, db).where('batch_id', '=', groupId);
-      const some = only === 'look' ? jobs.where('look_until', '>', database.nowMs) : jobs;
+      const some = only === 'look' ? jobs.where(needsLook(database)) : jobs;
       const asked = only === 'failed' ? jobs.where('state', '=', only) : some;
       const page = only ? asked.limit(limit) : asked.where('batch_item', '<', from + limit);
       return readViewed(db, page.where('batch_item', '>=', from).orderBy('batch_item').execute());
@@ -109,8 +109,8 @@ export function groupReading(database: Database) {
   };
 }
 
-export function jobGroups(database: Database, options: JobCompletionOptions) {
-  const deletion = jobDeletion(database, options);
+export function jobGroups(database: Database, ends: MattingEnds) {
+  const deletion = jobDeletion(database, ends);
   return {
     takeAccount: (tx: Db, accountId: string) => takeAccount(database, tx, accountId),
     /** @throws ContractError INVALID_API_KEY: the key was revoked, which ended its groups */
@@ -136,7 +136,7 @@ export function jobGroups(database: Database, options: JobCompletionOptions) {
       group: JobGroup,
       coming: readonly ComingJob[],
       { isCancelled }: { readonly isCancelled: boolean },
-    ) => begin({ database, options }, tx, group, coming, isCancelled),
+    ) => begin({ database, ends }, tx, group, coming, isCancelled),
     /** Ends jobs that no node has begun, some at a time. @returns their ids */
     async cancel({ id, apiKeyId }: Pick<JobGroup, 'id' | 'apiKeyId'>): Promise<string[]> {
       const queued = await readQueued(database, id);
@@ -177,7 +177,7 @@ async function openOfGroups(database: Database, tx: Db, accountId: string): Prom
 }
 
 async function begin(
-  { database, options }: { readonly database: Database; readonly options: JobCompletionOptions },
+  { database, ends }: { readonly database: Database; readonly ends: MattingEnds },
   tx: Transaction<Schema>,
   { id: groupId, accountId, template, capWindowStartMs, ...group }: JobGroup,
   coming: readonly ComingJob[],
@@ -188,15 +188,12 @@ async function begin(
     ...{ ...common, ...one, idempotencyKeyHash: null, class: 'async' as const, input: null },
     ...{ reference: reference ?? undefined, group: { id: groupId, item } },
   }));
-  await insertComing(database, tx, jobs, capWindowStartMs);
+  for (const job of jobs) await insertJob(database, tx, job, capWindowStartMs);
   await beginReserved(tx, accountId, jobs.length);
   const ended: (() => void)[] = [];
   for (const { id } of isCancelled ? jobs : []) {
     const job = await readJob(database, tx, id);
-    if (job === undefined) continue;
-    const steps = new SettledSteps(options.settled);
-    ended.push(() => noteLeftOut(database, options, id, steps));
-    await cancelJob(database, tx, job, { options, steps });
+    if (job !== undefined) ended.push(await ends.cancelIn(tx, job, CANCELLED));
   }
   return () => {
     for (const note of ended) note();

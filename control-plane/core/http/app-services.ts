@@ -3,6 +3,7 @@
 import type { Authenticator, Caller, ReadAccount } from '@matting/accounts/keys/caller.ts';
 import type { KeyUses } from '@matting/accounts/keys/key-uses.ts';
 import type { RateLimits } from '@matting/accounts/rates/rate-limits.ts';
+import type { DeleteJob } from '../deletion/delete-job.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
@@ -14,7 +15,6 @@ import type { OperateWebhooks } from '../operator/operate-webhooks.ts';
 import type { JobViews } from '../results/job-view.ts';
 import type { ResultDownload, ResultReaders } from '../results/result-download.ts';
 import type { WaitForJob } from '../results/wait-for-job.ts';
-import type { DeleteJob } from '../retention/delete-job.ts';
 import type { ImageUploads } from '../submission/image-uploads.ts';
 import type { ManyJobs } from '../submission/many-jobs.ts';
 import type { SubmitMatting } from '../submission/submit-matting.ts';

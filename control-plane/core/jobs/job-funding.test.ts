@@ -12,7 +12,7 @@ onStores(ava.serial, 'the kind of funding', (test, { database }) => {
     for (const [jobClass, correction] of jobs) {
       const row = sql`select ${sql.lit(jobClass)} as class, ${sql.lit(correction)} as corrects`;
       const job = { class: jobClass, correction };
-      for (const kind of ['nothing', 'family', 'credit'] as const) {
+      for (const kind of ['unpaid', 'free', 'credit'] as const) {
         const read = sql`select ${isFundedBy(kind)} as own, ${TAKES_CREDIT} as pays from (${row}) as job`;
         const own = Number(fundingKindOf(job) === kind);
         const found = { own, pays: Number(takesCredit(job)) };

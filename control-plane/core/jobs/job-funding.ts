@@ -1,30 +1,33 @@
 /**
- * Who pays for a job: the first kind of KINDS that it is of. core/funding/ holds, settles and
- * releases what each kind takes. `sql` says the same as `is` in SQL of the table `job`. The ledger has
- * entries of jobs that take a credit. The audit reports an entry of any other job.
+ * Which jobs are of which kind of funding (control-plane/queue/funding/): the first kind of KINDS
+ * that a job is of. `sql` says the same as `is` in SQL of the table `job`. The ledger has entries
+ * of jobs that take a credit. The audit reports an entry of any other job.
  */
 
+import type { FundingKind } from '@matting/queue/funding/funding.ts';
 import { isUnpaid, type JobClass, UNPAID } from '@matting/queue/job.ts';
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
 
 /** A job, a new one, or `class` and `corrects as correction` of its row. */
-export interface FundedJob {
+interface FundedJob {
   readonly class: JobClass | null;
   readonly correction?: object | string | null | undefined;
 }
 
 const isCorrection = (job: FundedJob) => job.correction != null;
 
-const KINDS = {
-  /** Unpaid jobs, with corrections of them. They cost nothing (docs/adr/0022). */
-  nothing: { is: isUnpaid, sql: sql`job.class = ${sql.lit(UNPAID)}`, takesCredit: false },
-  /** Corrections of other jobs. Nobody pays; CORRECTIONS_MAX of a first job (docs/adr/0052). */
-  family: { is: isCorrection, sql: sql`job.corrects is not null`, takesCredit: false },
-  /** All others. The account pays by its ledger (accounts/ledger/ledger.ts). */
-  credit: { is: () => true, sql: sql`1 = 1`, takesCredit: true },
-};
+interface Kind {
+  is(job: FundedJob): boolean;
+  readonly sql: RawBuilder<unknown>;
+}
 
-export type FundingKind = keyof typeof KINDS;
+const KINDS: Readonly<Record<FundingKind, Kind>> = {
+  /** With corrections of such jobs. */
+  unpaid: { is: isUnpaid, sql: sql`job.class = ${sql.lit(UNPAID)}` },
+  /** CORRECTIONS_MAX of a first job bounds them (docs/adr/0052). */
+  free: { is: isCorrection, sql: sql`job.corrects is not null` },
+  credit: { is: () => true, sql: sql`1 = 1` },
+};
 const NAMES = Object.keys(KINDS) as FundingKind[];
 
 export function fundingKindOf(job: FundedJob): FundingKind {
@@ -32,12 +35,12 @@ export function fundingKindOf(job: FundedJob): FundingKind {
 }
 
 export function takesCredit(job: FundedJob): boolean {
-  return KINDS[fundingKindOf(job)].takesCredit;
+  return fundingKindOf(job) === 'credit';
 }
 
 const WHENS = NAMES.map(kind => sql`when ${KINDS[kind].sql} then ${sql.lit(kind)}`);
-export function isFundedBy(...kinds: readonly FundingKind[]): RawBuilder<SqlBool> {
-  return sql`case ${sql.join(WHENS, sql` `)} end in (${sql.join(kinds.map(kind => sql.lit(kind)))})`;
+export function isFundedBy(kind: FundingKind): RawBuilder<SqlBool> {
+  return sql`case ${sql.join(WHENS, sql` `)} end = ${sql.lit(kind)}`;
 }
 
-export const TAKES_CREDIT = isFundedBy(...NAMES.filter(kind => KINDS[kind].takesCredit));
+export const TAKES_CREDIT = isFundedBy('credit');

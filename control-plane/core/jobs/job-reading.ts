@@ -10,7 +10,6 @@ import { type JobRow, readJobs, selectJobs } from './job-rows.ts';
 /** Callers send ids: other text matches nothing, so no query runs for it. */
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
-const HASH = /^[0-9a-f]{64}$/;
 
 const BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
   selectJobs(database, database.kysely).where('id', '=', jobId),
@@ -77,10 +76,6 @@ export function jobReading(database: Database) {
     async findForKey(jobId: string, apiKeyId: string): Promise<Job | undefined> {
       if (!ID.test(jobId)) return undefined;
       return query(database, db => firstJob(db, BY_ID_AND_KEY(database, { jobId, apiKeyId })));
-    },
-    async findByIdempotencyKey(apiKeyId: string, hash: string): Promise<Job | undefined> {
-      if (!HASH.test(hash)) return undefined;
-      return query(database, db => readByIdempotencyKey(database, db, apiKeyId, hash));
     },
     /** Finds the job by its link's token, even an expired one. */
     async findByResultToken(token: string): Promise<Job | undefined> {

@@ -8,8 +8,8 @@ import { type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
-import type { JobFailure, JobLease } from '@matting/queue/job.ts';
-import { groupFromRow } from '@matting/queue/queue-reads.ts';
+import type { JobFailure } from '@matting/queue/job.ts';
+import { groupFromRow, queueFieldsFromRow, statusFromRow } from '@matting/queue/job-rows.ts';
 import { type Selectable, sql } from 'kysely';
 import type { Job, ViewedJob } from './job.ts';
 import { callbackFailureOf, type JobCallback } from './job-callback.ts';
@@ -44,17 +44,7 @@ type ViewedRow = Pick<JobRow, (typeof VIEWED_COLUMNS)[number] | 'read_at'>;
 /** @param notification absent: the outbox has no row of this job */
 function viewedFromRow(row: ViewedRow, notification?: NotificationRow): ViewedJob {
   return {
-    id: row.id,
-    accountId: row.account_id,
-    apiKeyId: row.api_key_id,
-    state: row.state,
-    class: row.class,
-    createdAtMs: row.created_at,
-    startedAtMs: row.started_at,
-    finishedAtMs: row.finished_at,
-    expiresAtMs: row.expires_at,
-    deletedAtMs: row.deleted_at,
-    readAtMs: row.read_at,
+    ...statusFromRow(row),
     reference: row.reference,
     correction: row.corrects === null ? null : { of: row.corrects },
     group: groupFromRow(row),
@@ -70,10 +60,10 @@ function viewedFromRow(row: ViewedRow, notification?: NotificationRow): ViewedJo
 function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
   return {
     ...viewedFromRow(row, notification),
+    ...queueFieldsFromRow(row),
     idempotencyKeyHash: row.idempotency_key_hash,
     fingerprint: row.fingerprint,
     sourceUrl: imageUrlFromRow(row),
-    sourceHost: row.source_host,
     input: inputFromRow(row),
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     model: row.model,
@@ -82,13 +72,6 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     background: backgroundFromRow(row),
     hints: jsonFrom<Hints>(row.hints),
     hintsFile: jsonFrom<JobInput>(row.hints_file),
-    lease: leaseFromRow(row),
-    fence: row.fence,
-    lostAttempts: row.lost_attempts,
-    lostWithProcess: row.lost_with_process,
-    takeovers: row.takeovers,
-    capWindowStartMs: row.cap_window_start,
-    unpaidDayMs: row.playground_day,
     correctable: jsonFrom<Record<string, string>>(row.correctable),
     correction: correctionFromRow(row),
     kept: keptFromRow(row),
@@ -184,11 +167,6 @@ export function backgroundFromRow(
 
 export function inputColumn(input: JobInput | null): string | null {
   return input && JSON.stringify(input);
-}
-
-function leaseFromRow(row: JobRow): JobLease | null {
-  if (row.lease_holder === null) return null;
-  return { holder: row.lease_holder, expiresAtMs: requirePresent(row.lease_expires_at) };
 }
 
 /** null also once the sweeper took the blob. */

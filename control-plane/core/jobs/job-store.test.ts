@@ -7,10 +7,9 @@ import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
 import { needsOf } from '../dispatch/job-needs.ts';
+import type { NewJob } from '../queue/matting-submission.ts';
 import { queuedMegapixels } from '../queue/queue-bound.ts';
-import type { NewJob } from '../queue/submit-job.ts';
 import type { Stores } from '../stores.ts';
-import { isForgotten } from '../submission/submit-matting.ts';
 import {
   BACKGROUND_URL,
   claimed,
@@ -113,7 +112,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const idempotencyKeyHash = at(hashes, 0);
     await submitted(stores, newJob(account, { idempotencyKeyHash, apiKeyId: 'KEY000000001' }));
     t.is(
-      await stores.jobs.findByIdempotencyKey('key000000001', idempotencyKeyHash.toUpperCase()),
+      await stores.queue.findByKey('key000000001', { hash: idempotencyKeyHash.toUpperCase() }),
       undefined,
     );
   });
@@ -125,7 +124,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
       t.is(await stores.jobs.find(text), undefined);
       t.is(await stores.jobs.findForKey(text, 'key000000001'), undefined);
       t.is(await stores.jobs.findByResultToken(text), undefined);
-      t.is(await stores.jobs.findByIdempotencyKey('key000000001', text), undefined);
+      t.is(await stores.queue.findByKey('key000000001', { hash: text }), undefined);
     }
   });
 
@@ -270,8 +269,10 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
     return job;
   }
 
+  const remembered = (hash: string | null) => ({ hash: hash ?? '', rememberedMs: REMEMBERED_MS });
+
   async function keyAfter(by: Stores, job: Job): Promise<string | null> {
-    await by.queue.freeKey(job.id, job.idempotencyKeyHash ?? '', REMEMBERED_MS);
+    await by.queue.findByKey(job.apiKeyId, remembered(job.idempotencyKeyHash));
     return (await reread(stores, job.id)).idempotencyKeyHash;
   }
 
@@ -279,10 +280,8 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
     const job = await succeeded();
     // Far enough from the end that the test's own time is no part of it.
     await age(job.id, REMEMBERED_MS - 60_000);
-    t.false(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
     t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     await age(job.id, REMEMBERED_MS);
-    t.true(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
     t.is(await keyAfter(stores, job), null);
   });
 
@@ -293,7 +292,6 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
       (await running(stores, newJob(account))).job,
     ]) {
       await age(job.id, 10 * REMEMBERED_MS);
-      t.false(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
       t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     }
   });
@@ -303,7 +301,6 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
     const { readAtMs } = await reread(stores, job.id);
     const created = { created_at: readAtMs - 10 * REMEMBERED_MS };
     await setIn(database.kysely, 'jobs', { id: job.id }, created);
-    t.false(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
     t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
   });
 
@@ -317,14 +314,13 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
 
   test('are freed if the result expired earlier', async t => {
     const job = await succeeded(2, 0);
-    t.true(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
     t.is(await keyAfter(stores, job), null);
   });
 
   test('are freed under their own name alone', async t => {
     const job = await succeeded();
     await age(job.id, REMEMBERED_MS);
-    await stores.queue.freeKey(job.id, sha256('another'), REMEMBERED_MS);
+    await stores.queue.findByKey(job.apiKeyId, remembered(sha256('another')));
     t.is((await reread(stores, job.id)).idempotencyKeyHash, job.idempotencyKeyHash);
   });
 
@@ -334,9 +330,8 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
       const key = old.idempotencyKeyHash ?? '';
       await age(old.id, REMEMBERED_MS);
       const requests = [stores, other, stores, other].map(async by => {
-        const known = await by.jobs.findByIdempotencyKey(old.apiKeyId, key);
-        if (known !== undefined && !isForgotten(known, REMEMBERED_MS)) return known.id;
-        await by.queue.freeKey(old.id, key, REMEMBERED_MS);
+        const known = await by.queue.findByKey(old.apiKeyId, remembered(key));
+        if (known !== undefined) return known.id;
         const next = newJob(old.accountId, { idempotencyKeyHash: key });
         const outcome = await by.queue.submit(next, LIMITS);
         assert.ok('job' in outcome, outcome.kind);
@@ -574,7 +569,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     const property = fc.asyncProperty(anyFinishing, sizes, async (finishing, size) => {
       const queued = async (made: NewJob) => {
         const { byAccount } = await stores.queue.queued();
-        return byAccount.get(made.accountId)?.megapixels;
+        return byAccount.get(made.accountId)?.cost;
       };
       const input = { ...storedInput(randomUUID()), ...size };
       const uploaded = await jobOf({ finishing, input });

@@ -1,9 +1,9 @@
 /** If a package's part in a job's end fails, the job still ends. */
 import assert from 'node:assert/strict';
 import { OvertakenError } from '@matting/database/database.ts';
+import type { SettledJob, SettledStep } from '@matting/queue/settled-steps.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import type { SettledJob, SettledStep } from '../queue/settled-steps.ts';
 import { createStores, type Stores } from '../stores.ts';
 import {
   assertBalanced,

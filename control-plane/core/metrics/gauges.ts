@@ -126,10 +126,7 @@ function gaugesOfQueue(metrics: MetricSet, sources: QueueSources): Gauges {
   const queue = metrics.reading('the database', sources.queued);
   return {
     matting_control_queue_jobs: ['Open jobs that wait for a node', queue(({ jobs }) => jobs)],
-    matting_control_queue_megapixels: [
-      'Megapixels of those jobs',
-      queue(({ megapixels }) => megapixels),
-    ],
+    matting_control_queue_megapixels: ['Megapixels of those jobs', queue(({ cost }) => cost)],
     matting_control_queue_megapixels_max: [
       'Above it accounts over their share of it get 503',
       () => sources.queueMegapixelsMax,

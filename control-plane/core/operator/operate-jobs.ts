@@ -170,9 +170,9 @@ export class ReadQueue {
 
   /** `oldestAgeMs` is 0 where nothing waits; `accountCount` counts those not shown, too. */
   async read() {
-    const { jobs, megapixels, oldestAgeMs, byAccount } = await this.#stores.queue.queued();
+    const { jobs, cost: megapixels, oldestAgeMs, byAccount } = await this.#stores.queue.queued();
     const largest = [...byAccount]
-      .sort(([, a], [, b]) => b.megapixels - a.megapixels)
+      .sort(([, a], [, b]) => b.cost - a.cost)
       .slice(0, QUEUED_ACCOUNTS_MAX);
     const names = await this.#stores.accounts.namesOf(largest.map(([id]) => id));
     return {
@@ -183,7 +183,7 @@ export class ReadQueue {
       accountCount: byAccount.size,
       accounts: largest.map(([accountId, queue]) => {
         const name = names.get(accountId) ?? accountId;
-        return { accountId, name, jobs: queue.jobs, megapixels: queue.megapixels };
+        return { accountId, name, jobs: queue.jobs, megapixels: queue.cost };
       }),
     };
   }

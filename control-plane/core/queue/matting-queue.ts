@@ -84,12 +84,13 @@ const PAYLOAD: PayloadReads<PayloadRow, Omit<ClaimableJob, keyof ListedJob>> = {
   }),
   isUnnamed: sql`model is null and coalesce(base_matte, '') not like '%"cropRun"%'`,
   // As queue-bound.ts counts one, `queuedMegapixels`.
-  queuedPixels: sql`case
+  queuedCost: sql`case
     when input_blob is null then ${pixelsOf(UNFETCHED_MEGAPIXELS, sql`frame_pixels`)}
     when input_width is null or input_height is null then ${sql.lit(UNKNOWN_MEGAPIXELS * 1e6)}
     when frame_pixels > ${INPUT_PIXELS} then ${pixelsOf(MEGAPIXELS_MIN, sql`frame_pixels`)}
     else ${pixelsOf(MEGAPIXELS_MIN, INPUT_PIXELS)} end`,
-  donePixels: pixelsOf(MEGAPIXELS_MIN, sql`result_width * result_height`),
+  costUnit: 1e6,
+  doneCost: pixelsOf(MEGAPIXELS_MIN, sql`result_width * result_height`),
   countedColumns: COUNTED,
   isUnfetched: sql`case when input_blob is null then 1 else 0 end`,
   // What the queue holds by default, twice, in the smallest jobs.

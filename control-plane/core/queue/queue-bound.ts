@@ -57,10 +57,10 @@ export function aheadOf(
   const own = byAccount.get(accountId);
   if (own === undefined) return undefined;
   let total = 0;
-  for (const { megapixels } of byAccount.values()) total += megapixels;
+  for (const { cost } of byAccount.values()) total += cost;
   const accounts = byAccount.size;
   const queueExcess = total - megapixelsMax;
-  const ownExcess = own.megapixels - megapixelsMax / accounts;
+  const ownExcess = own.cost - megapixelsMax / accounts;
   if (queueExcess <= 0 || ownExcess < 0) return undefined;
   const unfetched = Math.min(own.unfetched, Math.ceil(ownExcess / UNFETCHED_MEGAPIXELS));
   return { queueExcess, ownExcess, unfetched, accounts };

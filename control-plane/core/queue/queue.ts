@@ -1,16 +1,17 @@
 /** The queue of matting jobs: their payload, and how they end. test/queue.contract.ts tests each kind. */
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
+import type { HoldLimits } from '@matting/queue/funding/funding.ts';
+import type { IdempotencyKey } from '@matting/queue/idempotency.ts';
 import type { JobFailure } from '@matting/queue/job.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import type { JobLeases, ListedJob, QueueReads } from '@matting/queue/queue.ts';
-import type { EndedFamily } from '../corrections/family-deletion.ts';
-import type { HoldLimits } from '../funding/funding.ts';
+import type { SubmitOutcome } from '@matting/queue/submit-job.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobCorrection, StoredMatte } from '../jobs/job-family.ts';
 import type { JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import type { JobBackground, JobInput, JobRequest } from '../jobs/job-request.ts';
-import type { NewJob, SubmitOutcome } from './submit-job.ts';
+import type { NewJob } from './matting-submission.ts';
 
 /** Attempts read no outcome: they make it. */
 export type OpenJob = Omit<Job, keyof JobOutcome>;
@@ -37,24 +38,31 @@ export interface InputStoredOptions {
   readonly backgroundUrl?: string | undefined;
 }
 
+export interface EndedFamily {
+  /** Corrections that failed with it. */
+  readonly ended: readonly Pick<Job, 'id' | 'callback'>[];
+  /** Blobs to erase once no row names them: jobs of a family share them. */
+  readonly shared: readonly string[];
+}
+
 export interface Deletion {
   readonly kind: 'cancelled' | 'deleted' | 'processing' | 'unchanged';
   readonly job: Job;
   /** No row needs these blobs any more. */
   readonly blobs: readonly string[];
-  /** For a job of a family (corrections/family-deletion.ts). */
+  /** For a job of a family (deletion/family-deletion.ts). */
   readonly family?: EndedFamily;
 }
 
 export interface Queue extends QueueReads<ClaimableJob>, Omit<JobLeases<OpenJob>, 'prepared'> {
-  /** Holds what the job's funding takes, and makes the job (submit-job.ts). */
-  submit(job: NewJob, limits: HoldLimits): Promise<SubmitOutcome>;
+  /** Holds what the job's funding takes, and makes the job (control-plane/queue/submit-job.ts). */
+  submit(job: NewJob, limits: HoldLimits): Promise<SubmitOutcome<Job>>;
   /** Whether something else of a package has the Idempotency-Key. */
   isKeyTaken(apiKeyId: string, keyHash: string): Promise<boolean>;
-  /** Frees the key of a final job that isForgotten. */
-  freeKey(jobId: string, idempotencyKeyHash: string, rememberedMs: number): Promise<void>;
+  /** The job that answers for the key. */
+  findByKey(apiKeyId: string, key: IdempotencyKey): Promise<Job | undefined>;
   /**
-   * Cancels a job that waits, and expires a result (remove-job.ts). Undefined: the API key has no
+   * Cancels a job that waits, and expires a result (deletion/remove-job.ts). Undefined: the API key has no
    * such job. A repetition answers as the first call.
    */
   remove(
@@ -79,4 +87,4 @@ export interface Queue extends QueueReads<ClaimableJob>, Omit<JobLeases<OpenJob>
 }
 
 /** A replica that works on jobs uses this part. */
-export type WorkerQueue = Omit<Queue, 'submit' | 'isKeyTaken' | 'freeKey' | 'remove'>;
+export type WorkerQueue = Omit<Queue, 'submit' | 'isKeyTaken' | 'findByKey' | 'remove'>;

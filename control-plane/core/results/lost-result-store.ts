@@ -16,7 +16,7 @@ import { type Database, query, transact } from '@matting/database/database.ts';
 import { throughIndex } from '@matting/database/statements.ts';
 import { OPEN_STATES } from '@matting/queue/job.ts';
 import type { NotNull } from 'kysely';
-import { endKeeping, readCorrections } from '../corrections/family.ts';
+import { endKeeping, readCorrections, readResultsOfFamily } from '../corrections/family.ts';
 
 /** The cursor is where a page of a list ends: the instant and the job of its last row. */
 interface ResultCursor {
@@ -54,16 +54,7 @@ export function createLostResultStore(database: Database) {
     /** Lists results in the order in which links end. */
     live: (after: ResultCursor, limit: number) => liveResults(database, 'asc', after, limit),
     /** Lists the results of a job's corrections. */
-    corrections: (jobId: string) =>
-      query(database, db =>
-        db
-          .selectFrom('jobs')
-          .select(['id as jobId', 'result_blob as blob'])
-          .where('family', '=', jobId)
-          .where('result_blob', 'is not', null)
-          .$narrowType<{ blob: NotNull }>()
-          .execute(),
-      ),
+    corrections: (jobId: string) => query(database, db => readResultsOfFamily(db, jobId)),
     /** Grants the credit that the job was charged, once, and enters it in the account's log. */
     repay: (loss: Loss, repayment: Repayment) => repay(database, loss, repayment),
   };

@@ -9,7 +9,13 @@ import {
 } from '@matting/database/database.ts';
 import { nowPlusMs } from '@matting/database/statements.ts';
 import type { Selectable } from 'kysely';
-import { blobsOfRow, KEPT_COLUMNS, keptIn, takeExpiredKept } from '../corrections/kept-files.ts';
+import {
+  blobsOfRow,
+  KEPT_COLUMNS,
+  keptIn,
+  keptUntilOf,
+  takeExpiredKept,
+} from '../corrections/kept-files.ts';
 import { jobOfBackground, resultOfThumbnail, thumbnailBlob } from '../jobs/blob-names.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import { backgroundFromRow, jsonFrom } from '../jobs/job-rows.ts';
@@ -124,7 +130,7 @@ async function removeFinalOlderThan(
       .execute(),
   );
   const due = found.filter(row => {
-    const untilMs = Math.max(row.result_blob_expires_at ?? 0, row.kept_until ?? 0);
+    const untilMs = Math.max(row.result_blob_expires_at ?? 0, keptUntilOf(row));
     return untilMs <= row.read_at;
   });
   if (due.length === 0) return { rows: 0, blobs: [] };

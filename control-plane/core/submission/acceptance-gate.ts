@@ -85,7 +85,7 @@ function noNode() {
 /** The higher of two: a minute in which no job finished does not predict the next. */
 async function megapixelsPerS(queue: Pick<Queue, 'doneWithin'>): Promise<number> {
   const paces = PACE_WINDOWS_MS.map(async windowMs => {
-    const { megapixels } = await queue.doneWithin(windowMs);
+    const { cost: megapixels } = await queue.doneWithin(windowMs);
     return (megapixels * 1000) / windowMs;
   });
   return Math.max(...(await Promise.all(paces)));

@@ -3,8 +3,8 @@
 import type { Caller } from '@matting/accounts/keys/caller.ts';
 import type { TextValue } from '@matting/http/body-fields.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
-import type { JobStore } from '../jobs/job-store.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
+import type { Queue } from '../queue/queue.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { AcceptanceGate } from './acceptance-gate.ts';
 import { fingerprintOf, idempotencyKeyHash } from './fingerprint.ts';
@@ -20,7 +20,7 @@ import {
 import { keyConflict, noCredit, templateOf } from './submit-matting.ts';
 
 interface ManyJobsParts {
-  readonly jobs: Pick<JobStore, 'findByIdempotencyKey'>;
+  readonly queue: Pick<Queue, 'findByKey'>;
   readonly acceptance: Pick<AcceptanceGate, 'requireAble'>;
   readonly models: Pick<OfferedModels, 'require'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'requireOf'>;
@@ -33,7 +33,7 @@ type ManyRequest = Omit<MattingRequest, 'imageUrl' | 'reference' | 'backgroundUr
 
 export type ManyJobs = ReturnType<typeof manyJobs>;
 
-export function manyJobs({ jobs, fieldPolicy, sells, ...parts }: ManyJobsParts) {
+export function manyJobs({ queue, fieldPolicy, sells, ...parts }: ManyJobsParts) {
   return {
     /** @throws ContractError of the field */
     requireItem: (item: { imageUrl: TextValue; reference: TextValue | undefined }) => ({
@@ -64,7 +64,7 @@ export function manyJobs({ jobs, fieldPolicy, sells, ...parts }: ManyJobsParts) 
       callback && { url: callback.url, ...parts.callbackSecrets.seal(id, callback.secret) },
     /** @throws ContractError IDEMPOTENCY_CONFLICT: the key made a job */
     async requireFreeKey(apiKeyId: string, keyHash: string): Promise<void> {
-      const job = await jobs.findByIdempotencyKey(apiKeyId, keyHash);
+      const job = await queue.findByKey(apiKeyId, { hash: keyHash });
       if (job !== undefined) throw keyConflict(job.id);
     },
     /** @throws ContractError what no node can do, or that the callback cannot be reached */

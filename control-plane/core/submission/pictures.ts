@@ -6,7 +6,7 @@ import type { Finishing, Size } from '@matting/proto/contract/finishing.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import { type JobInput, sizeOf } from '../jobs/job-request.ts';
-import type { NewJob } from '../queue/submit-job.ts';
+import type { NewJob } from '../queue/matting-submission.ts';
 import { type FingerprintedRequest, fingerprintOf } from './fingerprint.ts';
 import type { FinishedUpload, ImageUpload } from './image-upload.ts';
 

@@ -10,7 +10,9 @@ import { CREDITS_PER_JOB } from '@matting/accounts/ledger/ledger.ts';
 import { NotBegunError } from '@matting/database/database.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
-import { type JobStatus, UNPAID } from '@matting/queue/job.ts';
+import type { IdempotencyKey } from '@matting/queue/idempotency.ts';
+import { UNPAID } from '@matting/queue/job.ts';
+import type { SubmitOutcome } from '@matting/queue/submit-job.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import {
   type CorrectedJob,
@@ -24,8 +26,8 @@ import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
+import type { JobTemplate, NewJob } from '../queue/matting-submission.ts';
 import type { Queue } from '../queue/queue.ts';
-import type { JobTemplate, NewJob, SubmitOutcome } from '../queue/submit-job.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { AcceptanceGate } from './acceptance-gate.ts';
@@ -70,8 +72,8 @@ const IN_FLIGHT_RETRY_AFTER_S = 5;
 const DRAINING_RETRY_AFTER_S = 1;
 
 interface SubmitMattingDependencies {
-  readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey'>;
-  readonly queue: Pick<Queue, 'submit' | 'isKeyTaken' | 'freeKey'>;
+  readonly jobs: Pick<JobStore, 'find'>;
+  readonly queue: Pick<Queue, 'submit' | 'isKeyTaken' | 'findByKey'>;
   readonly readAccount: Pick<ReadAccount, 'capRefusal' | 'credits' | 'inFlight'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
@@ -119,12 +121,6 @@ export interface KeylessSubmission extends Sent {
   readonly requireImage?: RequireImage;
 }
 
-/** Without an end it is remembered as long as the job's row. */
-interface StoredKey {
-  readonly hash: string;
-  readonly rememberedMs?: number;
-}
-
 interface Asked {
   readonly request: MattingRequest;
   /** A correction has no image of its own. */
@@ -132,7 +128,7 @@ interface Asked {
   /** The job corrects this one. */
   readonly corrects?: CorrectedJob;
   readonly fingerprint: string;
-  readonly key: StoredKey;
+  readonly key: IdempotencyKey;
 }
 
 interface StoredPictures extends Readonly<Record<keyof Pictures, JobInput | undefined>> {
@@ -242,16 +238,8 @@ export class SubmitMatting {
     return await this.#create(sent, asked, stored);
   }
 
-  /** Finds the job that answers for the key. A job whose time is over gives it up first. */
-  async #find({ apiKeyId }: Caller, key: StoredKey): Promise<Job | undefined> {
-    const { jobs, queue } = this.#dependencies;
-    const { hash, rememberedMs } = key;
-    const job = await jobs.findByIdempotencyKey(apiKeyId, hash);
-    if (job === undefined || rememberedMs === undefined) return job;
-    if (!isForgotten(job, rememberedMs)) return job;
-    await queue.freeKey(job.id, hash, rememberedMs);
-    // Another request may have been here before, and have made the next job.
-    return await jobs.findByIdempotencyKey(apiKeyId, hash);
+  #find({ apiKeyId }: Caller, key: IdempotencyKey): Promise<Job | undefined> {
+    return this.#dependencies.queue.findByKey(apiKeyId, key);
   }
 
   async #requireAccepting(
@@ -352,7 +340,7 @@ export class SubmitMatting {
         throw keyConflict(undefined);
       case 'key-cap-reached':
         throw new ContractError('KEY_CAP_REACHED', outcome.detail);
-      case 'not-correctable': {
+      case 'refused': {
         const { of = '' } = correction ?? {};
         await requireCorrectable(this.#dependencies.jobs, of);
         throw new ContractError('JOB_NOT_CORRECTABLE', 'The job takes no corrections.');
@@ -361,7 +349,7 @@ export class SubmitMatting {
   }
 
   /** The key is checked once more: names were looked up and pictures stored since. */
-  async #insert(job: NewJob, { askAgain }: Sent): Promise<SubmitOutcome> {
+  async #insert(job: NewJob, { askAgain }: Sent): Promise<SubmitOutcome<Job>> {
     const { queue, jobsInFlightMax } = this.#dependencies;
     let began = false;
     try {
@@ -387,7 +375,7 @@ function storedKeyOf(
   { namespace, rememberedMs }: DerivedKey,
   { apiKeyId }: Caller,
   fingerprint: string,
-): StoredKey {
+): IdempotencyKey {
   return { hash: derivedKeyHash(namespace, apiKeyId, fingerprint), rememberedMs };
 }
 
@@ -422,16 +410,4 @@ export function keyConflict(jobId: string | undefined): ContractError {
 function existing(job: Job, { unpaidDayMs }: Sent, fingerprint: string): Submitted {
   if (unpaidDayMs != null || job.fingerprint === fingerprint) return { job, created: false };
   throw keyConflict(job.id);
-}
-
-/**
- * A derived key's job no longer answers for it: `freeKey` repeats the rule. From its end:
- * who asks again and again while the queue is long would pay for each job and get none.
- */
-export function isForgotten(
-  { finishedAtMs, expiresAtMs, readAtMs }: JobStatus,
-  rememberedMs: number,
-): boolean {
-  const isExpired = expiresAtMs !== null && readAtMs >= expiresAtMs;
-  return finishedAtMs !== null && (isExpired || readAtMs - finishedAtMs >= rememberedMs);
 }

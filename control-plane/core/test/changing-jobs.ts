@@ -5,9 +5,10 @@ import type { Database } from '@matting/database/database.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import { UNPAID } from '@matting/queue/job.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
+import type { SettledStep } from '@matting/queue/settled-steps.ts';
+import type { SubmitOutcome } from '@matting/queue/submit-job.ts';
 import type { Job } from '../jobs/job.ts';
-import type { SettledStep } from '../queue/settled-steps.ts';
-import type { NewJob, SubmitOutcome } from '../queue/submit-job.ts';
+import type { NewJob } from '../queue/matting-submission.ts';
 import type { Stores } from '../stores.ts';
 import { createStores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
@@ -234,7 +235,7 @@ const CORRECTING: readonly ChangingMethod[] = [
       return {
         act: faulty => faulty.queue.submit(job, LIMITS),
         check: async outcome => {
-          assert.equal((outcome as SubmitOutcome).kind, 'created');
+          assert.equal((outcome as SubmitOutcome<unknown>).kind, 'created');
           await rowIs(stores, job.correction!.first, { corrections: 1 })();
           assert.deepEqual(await stores.ledger.check(job.accountId), []);
         },
@@ -244,7 +245,9 @@ const CORRECTING: readonly ChangingMethod[] = [
       const job = await correctionOrder(fixture);
       await submitted(fixture.stores, job);
       const act = async (stores: Stores) => {
-        const outcome = (await stores.queue.submit(job, LIMITS)) as SubmitOutcome & { job: Job };
+        const outcome = (await stores.queue.submit(job, LIMITS)) as SubmitOutcome<unknown> & {
+          job: Job;
+        };
         return [outcome.kind, outcome.job.id];
       };
       return { act, told: ['created', job.id] };
@@ -352,7 +355,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       return {
         act: stores => stores.queue.submit(job, LIMITS),
         check: async outcome => {
-          const { kind, job: made } = outcome as SubmitOutcome & { job: Job };
+          const { kind, job: made } = outcome as SubmitOutcome<unknown> & { job: Job };
           assert.deepEqual([kind, made.id], ['created', job.id]);
           await assertCredits(fixture.stores, account, { available: 1, reserve: 1 });
         },
@@ -364,7 +367,9 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       // The same request by way of another replica, which gives its job another id.
       const twin = twinOf(job);
       const act = async (stores: Stores) => {
-        const outcome = (await stores.queue.submit(twin, LIMITS)) as SubmitOutcome & { job: Job };
+        const outcome = (await stores.queue.submit(twin, LIMITS)) as SubmitOutcome<unknown> & {
+          job: Job;
+        };
         return [outcome.kind, outcome.job.id];
       };
       return { act, told: ['exists', job.id] };
@@ -475,13 +480,14 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     },
   },
   {
-    name: 'queue.freeKey',
+    name: 'queue.findByKey',
     arrange: async fixture => {
       const { stores } = fixture;
       const job = await endedJob(fixture);
-      const { id, idempotencyKeyHash } = job;
+      const { id, apiKeyId, idempotencyKeyHash: hash } = job;
+      const key = { hash, rememberedMs: 0 };
       return {
-        act: by => by.queue.freeKey(id, idempotencyKeyHash, 0),
+        act: by => by.queue.findByKey(apiKeyId, key),
         check: async () => {
           assert.equal((await reread(stores, id)).idempotencyKeyHash, null);
           const next = twinOf(job);
@@ -493,10 +499,12 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       // Freed by another replica, and taken by the job of the next request.
       const { stores } = fixture;
       const job = await endedJob(fixture);
-      const { id, idempotencyKeyHash } = job;
-      await stores.queue.freeKey(id, idempotencyKeyHash, 0);
-      await submitted(stores, twinOf(job));
-      return { act: by => by.queue.freeKey(id, idempotencyKeyHash, 0), told: undefined };
+      const { apiKeyId, idempotencyKeyHash: hash } = job;
+      const key = { hash, rememberedMs: 0 };
+      await stores.queue.findByKey(apiKeyId, key);
+      const next = await submitted(stores, twinOf(job));
+      const found = (by: Stores) => by.queue.findByKey(apiKeyId, key);
+      return { act: async by => (await found(by))?.id, told: next.id };
     },
   },
   {
@@ -507,7 +515,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       return {
         act: stores => stores.queue.submit(job, LIMITS),
         check: async outcome => {
-          assert.equal((outcome as SubmitOutcome).kind, 'created');
+          assert.equal((outcome as SubmitOutcome<unknown>).kind, 'created');
           await rowIs(fixture.stores, job.id, { unpaidDayMs: UNPAID_DAY_MS })();
           await assertNothingPaid(fixture.stores, job.accountId);
         },

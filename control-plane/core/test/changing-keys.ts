@@ -1,7 +1,7 @@
 /** The methods that change API keys, and what they have counted. */
 import assert from 'node:assert/strict';
 import type { ApiKey } from '@matting/accounts/keys/read-api-keys.ts';
-import type { SubmitOutcome } from '../queue/submit-job.ts';
+import type { SubmitOutcome } from '@matting/queue/submit-job.ts';
 import type { Stores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { IMAGE_FAULT, LIMITS, newJob, OPERATOR, running } from './fixtures.ts';
@@ -29,7 +29,7 @@ export const CHANGING_KEYS: readonly ChangingMethod[] = [
       return {
         act: by => by.queue.submit(job, LIMITS),
         check: async outcome => {
-          assert.equal((outcome as SubmitOutcome).kind, 'created');
+          assert.equal((outcome as SubmitOutcome<unknown>).kind, 'created');
           assert.equal(await used(), 1, 'counted once');
         },
       };

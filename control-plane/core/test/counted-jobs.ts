@@ -1,8 +1,8 @@
 /** A package of tests whose step counts each job that ends, in a table of its own. */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
+import type { SettledStep } from '@matting/queue/settled-steps.ts';
 import { sql } from 'kysely';
-import type { SettledStep } from '../queue/settled-steps.ts';
 import { storeFixtures } from './fixtures.ts';
 
 export const COUNTING_STEP: SettledStep = {

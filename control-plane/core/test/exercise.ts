@@ -8,7 +8,7 @@ import {
   SECRET_KEY_ID,
 } from '@matting/test-support/large-tables.ts';
 import type { MeteredStatement } from '@matting/test-support/statement-meter.ts';
-import type { NewJob } from '../queue/submit-job.ts';
+import type { NewJob } from '../queue/matting-submission.ts';
 import type { Stores } from '../stores.ts';
 import { type ChangingMethod, type Fixture, kindOf } from './changing-methods.ts';
 import { newJob } from './fixtures.ts';

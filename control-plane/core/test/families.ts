@@ -4,7 +4,7 @@ import type { Claim } from '@matting/queue/lease-rules.ts';
 import { matteBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { NewJob } from '../queue/submit-job.ts';
+import type { NewJob } from '../queue/matting-submission.ts';
 import type { Stores } from '../stores.ts';
 import { claimed, HOUR_MS, newJob, reread, resultOf, running } from './fixtures.ts';
 

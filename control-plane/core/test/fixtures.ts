@@ -22,7 +22,7 @@ import type { Job, ViewedJob } from '../jobs/job.ts';
 import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import { migrationsOf, type Package, stepsOf } from '../package.ts';
-import type { NewJob } from '../queue/submit-job.ts';
+import type { NewJob } from '../queue/matting-submission.ts';
 import { createStores, type Stores } from '../stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };

@@ -29,7 +29,7 @@ import type { Config } from '../config.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { NewJob } from '../queue/submit-job.ts';
+import type { NewJob } from '../queue/matting-submission.ts';
 import { JobEvents } from '../results/job-events.ts';
 import type { Stores } from '../stores.ts';
 import { fundedCaller, storesOn } from './fixtures.ts';

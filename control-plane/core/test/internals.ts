@@ -10,6 +10,7 @@ export {
 export { balancesFrom, imbalances, isReservedReference } from '@matting/accounts/ledger/ledger.ts';
 export { RATE_WINDOW_MS } from '@matting/accounts/rates/rate-windows.ts';
 export type { Claim } from '@matting/queue/lease-rules.ts';
+export type { SubmitOutcome } from '@matting/queue/submit-job.ts';
 export { jobProblem } from '../audit/job-problem.ts';
 export { type DrainSteps, drainControlPlane } from '../drain.ts';
 export { CallbackAddressCheck } from '../fetching/callback-check.ts';
@@ -17,7 +18,7 @@ export { backgroundBlob, thumbnailBlob } from '../jobs/blob-names.ts';
 export { OfferedModels } from '../models/offered-models.ts';
 export type { ControlPlane } from '../open-core.ts';
 export { migrationsOf } from '../package.ts';
-export type { NewJob, SubmitOutcome } from '../queue/submit-job.ts';
+export type { NewJob } from '../queue/matting-submission.ts';
 export { WaitForJob } from '../results/wait-for-job.ts';
 export { Sweeper } from '../retention/sweep.ts';
 export {

@@ -5,8 +5,8 @@ import { UNPAID } from '@matting/queue/job.ts';
 import { ASYNC_HEAD_START_MS, type LaneRead } from '@matting/queue/lanes.ts';
 import { type Claim, LEASE_MS } from '@matting/queue/lease-rules.ts';
 import type { ExecutionContext } from 'ava';
+import type { NewJob } from '../queue/matting-submission.ts';
 import type { OpenJob, WorkerQueue } from '../queue/queue.ts';
-import type { NewJob } from '../queue/submit-job.ts';
 import {
   BACKGROUND_URL,
   HOUR_MS,
@@ -332,15 +332,15 @@ const TESTS: Readonly<Record<string, Body>> = {
     const theirs = await other.add({ ageMs: 60_000 });
     const queued = await by.queue.queued();
     // Not downloaded yet: 4, of unknown size: 100, tiny: 1.
-    const megapixels = 3 + 4 + 100 + 1 + 3 + 3;
-    t.deepEqual(queued.byAccount.get(accountId), { jobs: 6, megapixels, unfetched: 1 });
-    const sumOf = (what: 'jobs' | 'megapixels') =>
+    const cost = 3 + 4 + 100 + 1 + 3 + 3;
+    t.deepEqual(queued.byAccount.get(accountId), { jobs: 6, cost, unfetched: 1 });
+    const sumOf = (what: 'jobs' | 'cost') =>
       [...queued.byAccount.values()].reduce((sum, each) => sum + each[what], 0);
-    t.deepEqual([queued.jobs, queued.megapixels], [sumOf('jobs'), sumOf('megapixels')]);
+    t.deepEqual([queued.jobs, queued.cost], [sumOf('jobs'), sumOf('cost')]);
     t.true(queued.oldestAgeMs >= 60_000);
     await other.add({ model: 'fine' });
     const { byAccount, byModel } = await by.queue.queued();
-    t.deepEqual(byAccount.get(theirs.accountId), { jobs: 2, megapixels: 6, unfetched: 0 });
+    t.deepEqual(byAccount.get(theirs.accountId), { jobs: 2, cost: 6, unfetched: 0 });
     t.deepEqual([byModel.get('fine'), byModel.get(null)], [3, queued.byModel.get(null)]);
   },
 
@@ -351,7 +351,7 @@ const TESTS: Readonly<Record<string, Body>> = {
     }
     t.true(await by.queue.fail(await by.running(), IMAGE_FAULT));
     const after = await by.queue.doneWithin(60_000);
-    t.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [2, 6]);
-    t.deepEqual(await by.queue.doneWithin(-1000), { jobs: 0, megapixels: 0 }, 'not within it');
+    t.deepEqual([after.jobs - before.jobs, after.cost - before.cost], [2, 6]);
+    t.deepEqual(await by.queue.doneWithin(-1000), { jobs: 0, cost: 0 }, 'not within it');
   },
 };

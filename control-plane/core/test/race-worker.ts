@@ -4,7 +4,7 @@ import { openDatabase } from '@matting/database/connect.ts';
 import { LEASE_MS } from '@matting/queue/lease-rules.ts';
 import { at } from '@matting/test-support/at.ts';
 import { SILENT_LOG } from '@matting/test-support/database.ts';
-import type { NewJob } from '../queue/submit-job.ts';
+import type { NewJob } from '../queue/matting-submission.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
 
 export type RaceTask =

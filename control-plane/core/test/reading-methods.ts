@@ -7,6 +7,7 @@ import { LEDGER_KINDS } from '@matting/accounts/ledger/ledger.ts';
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
+import { selectEnd } from '@matting/queue/settled-steps.ts';
 import {
   accountOf,
   apiKeyOf,
@@ -15,7 +16,6 @@ import {
 } from '@matting/test-support/large-tables.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
 import { LISTED_STATES } from '../jobs/caller-jobs.ts';
-import { selectEnd } from '../queue/settled-steps.ts';
 import type { Stores } from '../stores.ts';
 import { readMessages } from '../webhooks/outbox-listing.ts';
 import { insertMail, withdrawMails } from '../webhooks/outbox-store.ts';
@@ -139,13 +139,13 @@ export const READING: Readonly<Record<string, Exercise>> = {
     const job = await stores.jobs.find(await notified(stores));
     assert.ok(job);
     const { id: jobId, accountId } = job;
-    const endOf = (isCorrection: boolean) =>
+    const endOf = (funding: 'credit' | 'free') =>
       query(database, db => {
-        const { row, atMs } = selectEnd(db, { accountId, jobId, isCorrection });
+        const { row, atMs } = selectEnd(db, { accountId, jobId, funding });
         return row.select(atMs.as('at')).execute();
       });
-    assert.equal((await endOf(false)).length, 1);
-    assert.equal((await endOf(true))[0]?.at, job.finishedAtMs);
+    assert.equal((await endOf('credit')).length, 1);
+    assert.equal((await endOf('free'))[0]?.at, job.finishedAtMs);
   },
   'jobs.findFinal': async stores => {
     const id = await notified(stores);
@@ -173,7 +173,6 @@ export const READING: Readonly<Record<string, Exercise>> = {
   'ledger.inFlight': async ({ ledger }) => assert.ok((await ledger.inFlight(accountOf(0))) > 0),
   'jobs.deletedAmong': ({ jobs }) => jobs.deletedAmong([randomUUID(), randomUUID()]),
   'jobs.findForKey': ({ jobs }) => jobs.findForKey(randomUUID(), apiKeyOf(0)),
-  'jobs.findByIdempotencyKey': ({ jobs }) => jobs.findByIdempotencyKey(apiKeyOf(0), sha256('none')),
   'jobs.findByResultToken': ({ jobs }) => jobs.findByResultToken('none'),
   'queue.listLanes': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ queue }) =>
     assert.ok((await queue.listLanes()).length > 0),

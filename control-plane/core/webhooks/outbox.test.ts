@@ -456,7 +456,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
     const reads = [
       await stores.jobs.find(job.id),
       await stores.jobs.findForKey(job.id, job.apiKeyId),
-      await stores.jobs.findByIdempotencyKey(job.apiKeyId, job.idempotencyKeyHash),
+      await stores.queue.findByKey(job.apiKeyId, { hash: job.idempotencyKeyHash }),
       await stores.jobs.findByResultToken(result.sealedToken),
       ...(await stores.jobs.findFinal([job.id])),
     ];

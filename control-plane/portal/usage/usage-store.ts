@@ -5,10 +5,11 @@
  * so each counts once.
  */
 
-import { type SettledJob, selectEnd } from '@matting/core/queue/settled-steps.ts';
+import type { SettledJob } from '@matting/core/queue/matting-ends.ts';
 import { type Database, type Db, query, readNowMs, transact } from '@matting/database/database.ts';
 import { keepStatement, ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
+import { selectEnd } from '@matting/queue/settled-steps.ts';
 import { sql } from 'kysely';
 
 export const USAGE_GROUPS = ['day', 'key', 'outcome', 'format'] as const;
@@ -234,12 +235,16 @@ export async function countSettledJob(database: Database, tx: Db, job: SettledJo
 
 const KEY = ['account_id', 'day', 'api_key_id', 'outcome', 'format'] as const;
 
-const COUNT_SETTLED = keepStatement<CountedJob>((database, job) => counting(database, job, false));
-const COUNT_CORRECTED = keepStatement<CountedJob>((database, job) => counting(database, job, true));
+const COUNT_SETTLED = keepStatement<CountedJob>((database, job) =>
+  counting(database, job, 'credit'),
+);
+const COUNT_CORRECTED = keepStatement<CountedJob>((database, job) =>
+  counting(database, job, 'free'),
+);
 
-function counting({ dialect, kysely }: Database, job: CountedJob, isCorrection: boolean) {
+function counting({ dialect, kysely }: Database, job: CountedJob, funding: SettledJob['funding']) {
   const divided = sql.raw(dialect === 'sqlite' ? '/' : 'div');
-  const { row, atMs } = selectEnd(kysely, { ...job, isCorrection });
+  const { row, atMs } = selectEnd(kysely, { ...job, funding });
   const counted = row.select([
     sql<string>`${job.accountId}`.as('account_id'),
     sql<number>`${atMs} ${divided} ${sql.lit(DAY_MS)}`.as('day'),

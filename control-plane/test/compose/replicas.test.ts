@@ -406,8 +406,9 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const jobId = removebgJob(await removebg(caller, body));
     await age(jobId, REMEMBERED_MS);
     const { jobs, queue } = replicas.stores;
-    const { idempotencyKeyHash } = (await jobs.find(jobId)) ?? {};
-    await queue.freeKey(jobId, idempotencyKeyHash ?? '', REMEMBERED_MS);
+    const { apiKeyId = '', idempotencyKeyHash } = (await jobs.find(jobId)) ?? {};
+    const key = { hash: idempotencyKeyHash ?? '', rememberedMs: REMEMBERED_MS };
+    t.is(await queue.findByKey(apiKeyId, key), undefined);
     const [a, b] = await Promise.all([removebg(caller, body), removebg(caller, body, 1)]);
     t.deepEqual([a.status, b.status, removebgJob(a)], [200, 200, removebgJob(b)]);
     t.is(await spent(caller), 2);

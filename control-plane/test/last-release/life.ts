@@ -201,7 +201,7 @@ class Work {
     const { jobs, queue, ledger, outbox } = this.#stores;
     await jobs.find(ids.running);
     await jobs.findForKey(ids.told, this.#apiKeyId);
-    await jobs.findByIdempotencyKey(this.#apiKeyId, this.idempotencyKeyHash);
+    await queue.findByKey(this.#apiKeyId, { hash: this.idempotencyKeyHash });
     await jobs.findByResultToken(this.resultToken);
     await jobs.findFinal([ids.told, ids.running]);
     await queue.listClaimable(100, await queue.listLanes());

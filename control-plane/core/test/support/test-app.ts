@@ -33,6 +33,7 @@ import {
   type Services,
 } from '../../compose-use-cases.ts';
 import { type Config, loadConfig } from '../../config.ts';
+import type { ErasureObserver } from '../../deletion/delete-job.ts';
 import { buildApp } from '../../http/public-app.ts';
 import type { Readiness } from '../../http/readiness.ts';
 import { matteBlob, thumbnailBlob } from '../../jobs/blob-names.ts';
@@ -44,7 +45,6 @@ import type { Package, PackageParts } from '../../package.ts';
 import { JobEvents } from '../../results/job-events.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
 import type { ResultReaderBounds } from '../../results/result-download.ts';
-import type { ErasureObserver } from '../../retention/delete-job.ts';
 import type { Stores } from '../../stores.ts';
 import { AcceptanceGate } from '../../submission/acceptance-gate.ts';
 import type { UploadBounds } from '../../submission/image-uploads.ts';

@@ -11,64 +11,41 @@
  * | failed, expired | it stays as it is                                                           |
  *
  * What a succeeded job kept for corrections goes with it, and its open corrections fail
- * (corrections/family-deletion.ts). Each of them but a job that is processing loses its reference. The row names the result's blob
+ * (family-deletion.ts). Each of them but a job that is processing loses its reference. The row names the result's blob
  * until somebody erased it: the caller of this, or else the sweeper.
  */
-
 import { takeAccount } from '@matting/accounts/account-store.ts';
-import {
-  type Database,
-  OvertakenError,
-  type Schema,
-  transact,
-} from '@matting/database/database.ts';
-import {
-  type JobFailure,
-  type JobState,
-  type JobStatus,
-  OPEN_STATES,
-  publicState,
-} from '@matting/queue/job.ts';
+import { type Database, OvertakenError, type Schema } from '@matting/database/database.ts';
+import type { End } from '@matting/queue/end-job.ts';
+import { type JobFailure, type JobStatus, OPEN_STATES, publicState } from '@matting/queue/job.ts';
 import type { Transaction } from 'kysely';
-import {
-  type EndedFamily,
-  endFamily,
-  filesOfOpen,
-  type JobFiles,
-} from '../corrections/family-deletion.ts';
 import { thumbnailBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
-import type { FamilyJob } from '../jobs/job-family.ts';
 import { readJob } from '../jobs/job-reading.ts';
-import { failureColumns } from '../jobs/job-rows.ts';
+import type { MattingEnds } from '../queue/matting-ends.ts';
+import type { Deletion, EndedFamily, Queue } from '../queue/queue.ts';
 import type { ResultJob } from '../results/result-download.ts';
-import {
-  closing,
-  type EndingJob,
-  type EndWork,
-  endJob,
-  type JobCompletionOptions,
-  noteLeftOut,
-} from './end-job.ts';
-import type { Deletion, Queue } from './queue.ts';
-import { SettledSteps } from './settled-steps.ts';
+import { endFamily, filesOfOpen, type JobFiles } from './family-deletion.ts';
 
-const CANCELLED: JobFailure = {
+export const CANCELLED: JobFailure = {
   code: 'JOB_CANCELLED',
   detail: 'The job was cancelled before a node took it. Nothing is charged.',
   retryable: false,
 };
 
-const QUEUED: JobState[] = ['accepted', 'fetching', 'ready'];
+interface Removal {
+  readonly ends: Pick<MattingEnds, 'cancelling' | 'ending'>;
+  readonly end: (job: Job, how: End) => Promise<void>;
+  readonly keepReference: boolean;
+}
 
 export function jobDeletion(
   database: Database,
-  options: JobCompletionOptions,
+  ends: Pick<MattingEnds, 'cancelling' | 'ending'>,
 ): Pick<Queue, 'remove'> {
   return {
-    async remove(jobId, apiKeyId, { keepReference = false } = {}) {
-      const steps = new SettledSteps(options.settled);
-      const removed = await transact(database, async tx => {
+    remove: (jobId, apiKeyId, { keepReference = false } = {}) =>
+      ends.ending(jobId, async (tx, end) => {
         let job = await readJob(database, tx, jobId);
         if (job?.apiKeyId !== apiKeyId) return undefined;
         if (job.kept !== null) {
@@ -76,11 +53,8 @@ export function jobDeletion(
           await takeAccount(database, tx, job.accountId);
           job = (await readJob(database, tx, jobId)) ?? job;
         }
-        return removeJob(database, tx, job, { options, steps, keepReference });
-      });
-      noteLeftOut(database, options, jobId, steps);
-      return removed;
-    },
+        return removeJob(database, tx, job, { ends, end, keepReference });
+      }),
   };
 }
 
@@ -88,12 +62,12 @@ async function removeJob(
   database: Database,
   tx: Transaction<Schema>,
   job: Job,
-  work: Omit<EndWork, 'ending'> & { readonly keepReference: boolean },
+  work: Removal,
 ): Promise<Deletion> {
   const { id } = job;
   const kind = kindOf(job);
   if (kind === 'processing') return { kind, job, blobs: [] };
-  if (kind === 'cancelled') await cancelJob(database, tx, job, work);
+  if (kind === 'cancelled') await work.end(job, work.ends.cancelling(job, CANCELLED));
   if (kind === 'deleted') {
     const { numUpdatedRows } = await tx
       .updateTable('jobs')
@@ -118,33 +92,16 @@ async function removeJob(
 async function familyOf(
   database: Database,
   tx: Transaction<Schema>,
-  { kind, job }: Pick<Deletion, 'kind'> & { job: Pick<Job, 'id'> & FamilyJob & JobFiles },
-  work: Omit<EndWork, 'ending'>,
+  { kind, job }: Pick<Deletion, 'kind' | 'job'>,
+  { ends, end }: Removal,
 ): Promise<EndedFamily | undefined> {
   if (kind === 'cancelled' && job.correction !== null) {
     return { ended: [], shared: filesOfOpen(job) };
   }
   if (kind !== 'deleted' || job.kept === null) return undefined;
   return endFamily(database, tx, job, (correction, failure) =>
-    cancelJob(database, tx, correction, work, { from: [...OPEN_STATES], failure }),
+    end(correction, ends.cancelling(correction, failure, OPEN_STATES)),
   );
-}
-
-/**
- * Ends a job that was read in this transaction; throws where it has left these states since. Moves
- * the fence, so that the holder of its lease can neither admit nor finish it.
- */
-export async function cancelJob(
-  database: Database,
-  tx: Transaction<Schema>,
-  job: EndingJob,
-  work: Omit<EndWork, 'ending'>,
-  { from, failure } = { from: QUEUED, failure: CANCELLED },
-): Promise<void> {
-  const columns = { state: 'failed' as const, ...failureColumns(failure), fence: job.fence + 1 };
-  const statement = closing(database, job.id, from, columns).where('fence', '=', job.fence);
-  const ending = { kind: 'release', retryable: false, statement: statement.compile() } as const;
-  await endJob(database, tx, job, { ...work, ending });
 }
 
 function kindOf(job: JobStatus): Deletion['kind'] {

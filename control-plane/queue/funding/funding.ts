@@ -3,23 +3,21 @@
  * a file here, and takes first the row that keeps the account's other transactions out.
  */
 import type { Database, Schema } from '@matting/database/database.ts';
-import type { QueueJob } from '@matting/queue/job.ts';
 import type { Transaction } from 'kysely';
-import type { JobCorrection } from '../jobs/job-family.ts';
-import type { FundedJob } from '../jobs/job-funding.ts';
+import type { QueueJob } from '../job.ts';
+
+/** credit: the account pays. free: nobody does. unpaid: a package counted it (docs/adr/0022). */
+export type FundingKind = 'credit' | 'free' | 'unpaid';
 
 type Tx = Transaction<Schema>;
-type Payer = Pick<QueueJob, 'accountId' | 'apiKeyId'>;
+type Payer = Pick<QueueJob, 'id' | 'accountId' | 'apiKeyId'>;
 
 export interface HoldLimits {
   readonly jobsInFlightMax?: number;
 }
 
-interface HeldJob extends FundedJob, Payer, HoldLimits {
-  readonly id: string;
+interface HeldJob extends Payer, HoldLimits {
   readonly keyHasCap?: boolean;
-  readonly unpaidDayMs?: number | null | undefined;
-  readonly correction?: Omit<JobCorrection, 'matte'> | undefined;
 }
 
 /** Nothing changed. */
@@ -27,20 +25,19 @@ export interface HoldRefusal {
   readonly kind: 'insufficient-credits' | 'too-many-in-flight';
 }
 
-/** A job is in one of these counts beside the balance; null: in none. */
-export type CountedIn = Pick<Schema['jobs'], 'cap_window_start' | 'playground_day' | 'base_matte'>;
-type InsertJob = (counted: Partial<CountedIn>) => Promise<void>;
+/** @param capWindowStartMs the count of the key's cap that the job is in; null: none */
+type InsertJob = (capWindowStartMs: number | null) => Promise<void>;
 
 /** Has `close` close the job's row, and packages take their steps. Answers as `close` does. */
 export type EndFunding = <T>(
   database: Database,
   tx: Tx,
-  job: Payer & Pick<QueueJob, 'id' | 'capWindowStartMs'>,
+  job: Payer & Pick<QueueJob, 'capWindowStartMs'>,
   end: { readonly close: () => Promise<T>; readonly takeSteps: () => Promise<void> },
 ) => Promise<T | 'nothing-reserved'>;
 
 export interface Funding {
-  /** Undefined: it is held, and the job inserted. @throws CapReachedError, NotCorrectableError */
+  /** Undefined: it is held, and the job inserted. @throws CapReachedError, and what `insertJob` throws */
   hold(
     database: Database,
     tx: Tx,

@@ -8,7 +8,7 @@
  *   that has happened STEP_ENDS_MAX times, all are left out.
  *
  * A step that is left out is a row of `unsettled_jobs`, written in the same transaction, from which
- * core/retention/unsettled-jobs.ts does it later.
+ * unsettled-jobs.ts does it later.
  */
 
 import { CREDITS_PER_JOB } from '@matting/accounts/ledger/ledger.ts';
@@ -16,48 +16,67 @@ import { selectSettlement } from '@matting/accounts/ledger/ledger-writer.ts';
 import { type Database, type Db, OvertakenError, type Schema } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { CompiledQuery, type RawBuilder, type SelectQueryBuilder, sql } from 'kysely';
-import type { Job } from '../jobs/job.ts';
-import { fundingKindOf, takesCredit } from '../jobs/job-funding.ts';
+import type { FundingKind } from './funding/funding.ts';
+import type { QueueJob } from './job.ts';
 
-export type SettledJob = ReturnType<typeof settledJobOf>;
+/** What steps get of a job, and what its payload adds (`PayloadEnds.settled`). */
+export interface SettledJob {
+  readonly accountId: string;
+  readonly jobId: string;
+  readonly apiKeyId: string;
+  readonly createdAtMs: number;
+  readonly unpaidDayMs: number | null;
+  /** The failure passes. */
+  readonly retryable: boolean;
+  readonly outcome: 'succeeded' | 'failed';
+  readonly funding: FundingKind;
+  /** Undefined: no package made it. */
+  readonly groupId: string | undefined;
+  readonly credits: number;
+}
 
-/** The steps of packages get these of a job. */
-export type JobOfSteps = Pick<Job, 'id' | 'accountId' | 'apiKeyId' | 'class' | 'createdAtMs'> &
-  Pick<Job, 'unpaidDayMs' | 'outputFormat' | 'correction' | 'group'>;
+export type JobOfSteps = Pick<
+  QueueJob,
+  'id' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'unpaidDayMs' | 'group'
+>;
 
-/** @param retryable a failure that passes */
-export function settledJobOf(job: JobOfSteps, succeeded: boolean, retryable: boolean) {
-  const { id: jobId, accountId, apiKeyId, createdAtMs, unpaidDayMs, outputFormat: format } = job;
+export function settledJobOf(
+  { id: jobId, accountId, apiKeyId, createdAtMs, unpaidDayMs, group }: JobOfSteps,
+  {
+    succeeded,
+    retryable,
+    funding,
+  }: Pick<SettledJob, 'retryable' | 'funding'> & {
+    readonly succeeded: boolean;
+  },
+): SettledJob {
   return {
-    ...{ accountId, jobId, apiKeyId, createdAtMs, unpaidDayMs, format, retryable },
-    outcome: succeeded ? ('succeeded' as const) : ('failed' as const),
-    funding: fundingKindOf(job),
-    /** Undefined: no package made it. */
-    groupId: job.group?.id,
-    isCorrection: job.correction !== null,
-    credits: succeeded && takesCredit(job) ? CREDITS_PER_JOB : 0,
+    ...{ accountId, jobId, apiKeyId, createdAtMs, unpaidDayMs, retryable, funding },
+    outcome: succeeded ? 'succeeded' : 'failed',
+    groupId: group?.id,
+    credits: succeeded && funding === 'credit' ? CREDITS_PER_JOB : 0,
   };
 }
 
-export interface SettledStep {
+export interface SettledStep<S extends SettledJob = SettledJob> {
   /** The name is kept in `unsettled_jobs`: it never changes. */
   readonly name: string;
   /**
    * Called once the job is closed and its credit settled, or later where it was left out, with the
    * account's row held. Bounded: a few statements by an index.
    */
-  settled(database: Database, tx: Db, job: SettledJob): Promise<void>;
+  settled(database: Database, tx: Db, job: S): Promise<void>;
 }
 
 /**
  * The row that has the instant of a job's end, for a statement of a step: the entry of its ledger,
- * or the job itself if it corrects another.
+ * or the job itself if it takes no credit.
  */
 export function selectEnd(
   db: Db,
-  { accountId, jobId, isCorrection }: Pick<SettledJob, 'accountId' | 'jobId' | 'isCorrection'>,
+  { accountId, jobId, funding }: Pick<SettledJob, 'accountId' | 'jobId' | 'funding'>,
 ): { row: SelectQueryBuilder<Schema, never, object>; atMs: RawBuilder<number> } {
-  if (isCorrection) {
+  if (funding !== 'credit') {
     return { row: db.selectFrom('jobs').where('id', '=', jobId), atMs: sql.ref('finished_at') };
   }
   const row = selectSettlement(db, { accountId, jobId });
@@ -81,13 +100,13 @@ interface LeftOut {
 }
 
 /** The steps belong to one job's end, over all rounds of its transaction. */
-export class SettledSteps {
-  readonly #steps: readonly SettledStep[];
+export class SettledSteps<S extends SettledJob = SettledJob> {
+  readonly #steps: readonly SettledStep<S>[];
   #ends = 0;
   #lastEnd: unknown;
   #leftOut: readonly LeftOut[] = [];
 
-  constructor(steps: readonly SettledStep[]) {
+  constructor(steps: readonly SettledStep<S>[]) {
     this.#steps = steps;
   }
 
@@ -96,7 +115,7 @@ export class SettledSteps {
     return this.#leftOut;
   }
 
-  async run(database: Database, tx: Db, job: SettledJob): Promise<void> {
+  async run(database: Database, tx: Db, job: S): Promise<void> {
     this.#leftOut =
       this.#ends < STEP_ENDS_MAX
         ? await this.#attempt(database, tx, job)
@@ -109,7 +128,7 @@ export class SettledSteps {
     }
   }
 
-  async #attempt(database: Database, tx: Db, job: SettledJob): Promise<LeftOut[]> {
+  async #attempt(database: Database, tx: Db, job: S): Promise<LeftOut[]> {
     const together = await this.#guarded(tx, async () => {
       for (const step of this.#steps) await step.settled(database, tx, job);
     });

@@ -1,4 +1,4 @@
-/** DELETE of a job: its row first (queue/remove-job.ts), then the files that it named. */
+/** DELETE of a job: its row first (remove-job.ts), then the files that it named. */
 
 import type { Caller } from '@matting/accounts/keys/caller.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
@@ -11,7 +11,6 @@ import { noSuchJob } from '../results/job-errors.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import { UUID } from '../results/job-of-caller.ts';
 import type { ResultJob, ResultReaders } from '../results/result-download.ts';
-import type { JobRetention } from './job-retention.ts';
 
 /** The answer waits no longer for the storage: the files are erased behind it. */
 const ERASE_MS_MAX = 1000;
@@ -24,7 +23,10 @@ export interface ErasureObserver {
 
 interface DeleteJobDependencies {
   readonly queue: Pick<Queue, 'remove'>;
-  readonly jobs: Pick<JobRetention, 'referencedBlobs' | 'resultErased'>;
+  readonly jobs: {
+    referencedBlobs(names: readonly string[]): Promise<ReadonlySet<string>>;
+    resultErased(jobId: string, blob: string): Promise<unknown>;
+  };
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly readers: Pick<ResultReaders, 'cut'>;
   readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;

@@ -9,7 +9,7 @@ export const credit: Funding = {
     const reservation = { ...job, jobId };
     const kind = await reserveCredit(database, tx, reservation, async () => {
       const cap = keyHasCap ? await countForCap(database, tx, apiKeyId, CREDITS_PER_JOB) : null;
-      await insertJob({ cap_window_start: cap });
+      await insertJob(cap);
     });
     return kind === 'reserved' ? undefined : { kind };
   },

@@ -4,24 +4,18 @@
  */
 import type { Database, Db } from '@matting/database/database.ts';
 import { type JobFailure, OPEN_STATES } from '@matting/queue/job.ts';
+import { readCorrections } from '../corrections/family.ts';
+import { blobsOfKept, blobsOfRow, clearKept } from '../corrections/kept-files.ts';
 import type { Job } from '../jobs/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import { readJob } from '../jobs/job-reading.ts';
-import { readCorrections } from './family.ts';
-import { blobsOfKept, blobsOfRow, clearKept } from './kept-files.ts';
+import type { EndedFamily } from '../queue/queue.ts';
 
 const DELETED: JobFailure = {
   code: 'RESULT_EXPIRED',
   detail: 'The job that this one corrects was deleted. Submit the image again.',
   retryable: false,
 };
-
-export interface EndedFamily {
-  /** Corrections that failed with it. */
-  readonly ended: readonly Pick<Job, 'id' | 'callback'>[];
-  /** Blobs to erase once no row names them: jobs of a family share them. */
-  readonly shared: readonly string[];
-}
 
 /** @param fail ends an open correction that was read in this transaction */
 export async function endFamily(

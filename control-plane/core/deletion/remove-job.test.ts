@@ -4,6 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import { publicState } from '@matting/queue/job.ts';
 import ava from 'ava';
+import type { NewJob } from '../queue/matting-submission.ts';
 import {
   claimed,
   fundedCaller,
@@ -19,7 +20,6 @@ import {
   storedInput,
   submitted,
 } from '../test/fixtures.ts';
-import type { NewJob } from './submit-job.ts';
 
 const test = ava.serial;
 

@@ -1,0 +1,143 @@
+/** What the end of a matting job writes (control-plane/queue/end-job.ts). */
+
+import type { Database, Schema } from '@matting/database/database.ts';
+import { isHeldBy } from '@matting/database/leases.ts';
+import { keepStatement, nowPlusMs } from '@matting/database/statements.ts';
+import { warningsOf } from '@matting/proto/contract/finishing.ts';
+import {
+  type Columns,
+  closing,
+  type JobEnds,
+  type EndOptions as OptionsOf,
+  type PayloadEnds,
+} from '@matting/queue/end-job.ts';
+import type { JobState } from '@matting/queue/job.ts';
+import type { Claim } from '@matting/queue/lease-rules.ts';
+import type { SettledJob as Settled, SettledStep as StepOf } from '@matting/queue/settled-steps.ts';
+import { sql, type Transaction } from 'kysely';
+import { keepFiles } from '../corrections/kept-files.ts';
+import type { Job, ViewedJob } from '../jobs/job.ts';
+import { fundingKindOf } from '../jobs/job-funding.ts';
+import { readJob } from '../jobs/job-reading.ts';
+import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
+import { looked } from '../jobs/looks.ts';
+import { insertWebhook } from '../webhooks/outbox-store.ts';
+import type { Queue } from './queue.ts';
+
+/** Packages' steps get this of a job that has ended. */
+export interface SettledJob extends Settled {
+  readonly format: Job['outputFormat'];
+  readonly isCorrection: boolean;
+}
+export type SettledStep = StepOf<SettledJob>;
+
+export interface EndOptions extends OptionsOf<SettledJob> {
+  /** The notification's sealed body. Quick and without effects: a transaction is open. */
+  readonly renderOutboxBody: (job: ViewedJob) => string;
+  /** Time between a job's end and the first attempt to notify; 0 unless given. */
+  readonly webhookFirstWaitMs?: number;
+}
+
+const CLEARED: Columns = {
+  source_url: null,
+  ...inputColumns(null),
+  background_url: null,
+  background: null,
+  hints: null,
+  hints_file: null,
+  base_matte: null,
+  callback_secret: null,
+  callback_secret_key_id: null,
+};
+
+export function endsOf(options: EndOptions): PayloadEnds<Job, SettledJob> {
+  return {
+    read: readJob,
+    fundingOf: fundingKindOf,
+    cleared: CLEARED,
+    failed: failureColumns,
+    settled: ({ outputFormat, correction }) => ({
+      format: outputFormat,
+      isCorrection: correction !== null,
+    }),
+    async end(database, tx, job, close) {
+      if (job.callback === null) {
+        await close();
+        return undefined;
+      }
+      const secret = await readCallbackSecret(tx, job.id);
+      await close();
+      return () => notify(database, tx, options, job.id, secret);
+    },
+  };
+}
+
+const SUCCEEDS_FROM: JobState[] = ['running'];
+
+type Success = Claim &
+  ReturnType<typeof resultColumns> & {
+    readonly resultTtlMs: number;
+    readonly timings: string;
+    /** 1: the result has a warning. */
+    readonly warned: 0 | 1;
+  };
+
+const SUCCEED = keepStatement<Success>(
+  (database, { jobId, holder, fence, resultTtlMs, warned, ...columns }) => {
+    const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
+    return closing(database, jobId, SUCCEEDS_FROM, {
+      ...CLEARED,
+      ...columns,
+      state: 'succeeded',
+      expires_at: expiresAt,
+      result_blob_expires_at: expiresAt,
+      // Whoever corrects a result looks at what comes of it.
+      look_until: sql`case when ${warned} = 1 and corrects is null then ${expiresAt} end`,
+    }).where(isHeldBy({ holder, fence }));
+  },
+);
+
+export type MattingEnds = JobEnds<Job, SettledJob>;
+
+export function succeedBy(database: Database, ends: MattingEnds): Queue['succeed'] {
+  return (claim, result, resultTtlMs, timings, { giveUp, matte } = {}) => {
+    const { jobId, holder, fence } = claim;
+    const warned = warningsOf(result.sight).length > 0 ? 1 : 0;
+    const values = { jobId, holder, fence, ...resultColumns(result), resultTtlMs, warned } as const;
+    const ending = {
+      kind: 'settle',
+      retryable: false,
+      from: SUCCEEDS_FROM,
+      statement: SUCCEED(database, { ...values, timings: JSON.stringify(timings) }),
+      closed: async (tx: Transaction<Schema>, job: Job) => {
+        if (job.correction !== null) await looked(tx, job.correction.of);
+        if (matte !== undefined) await keepFiles(tx, job, matte);
+      },
+      happened: (job: Job) => job.state === 'succeeded' && job.result?.token === result.token,
+    } as const;
+    return ends.finish(claim, ending, giveUp);
+  };
+}
+
+async function notify(
+  database: Database,
+  tx: Transaction<Schema>,
+  { renderOutboxBody, webhookFirstWaitMs = 0 }: EndOptions,
+  jobId: string,
+  secret: Awaited<ReturnType<typeof readCallbackSecret>>,
+): Promise<void> {
+  const ended = await readJob(database, tx, jobId);
+  if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);
+  const { accountId } = ended;
+  const told = { id: jobId, accountId, event: null, url: ended.callback.url };
+  const webhook = { ...told, body: renderOutboxBody(ended), ...secret };
+  await insertWebhook(database, tx, webhook, webhookFirstWaitMs);
+}
+
+function readCallbackSecret(tx: Transaction<Schema>, jobId: string) {
+  return tx
+    .selectFrom('jobs')
+    .select(['callback_secret as secret', 'callback_secret_key_id as secretKeyId'])
+    .where('id', '=', jobId)
+    .executeTakeFirstOrThrow();
+}

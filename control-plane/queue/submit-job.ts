@@ -1,0 +1,239 @@
+/**
+ * A job's submission: one transaction holds what its funding takes (funding/) and makes the job.
+ *
+ * The order of the statements, and why:
+ * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
+ *    the balance nor the number in flight nor a key's cap can be passed. Inserting first left 86
+ *    deadlocks on MySQL, 263 on MariaDB in 25 s of load, this order none;
+ * 2. if the job's API key has a cap: its count, moved by compare-and-set;
+ * 3. a read whether something else of a package has the job's key, and what the payload joins; then
+ *    the job's row, whose unique key stops the slower of two twins;
+ * 4. the ledger's entry, and commit;
+ * 5. if 1 or 2 refused or 3 was stopped, a read of the key: a twin may have taken the last credit
+ *    for this very request.
+ */
+
+import { CapReachedError } from '@matting/accounts/keys/key-caps.ts';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  type Schema,
+} from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { type KeptStatement, keepStatement, nowPlusMs } from '@matting/database/statements.ts';
+import type { Insertable, Transaction } from 'kysely';
+import type { Columns } from './end-job.ts';
+import type { FundingKind, HoldLimits, HoldRefusal } from './funding/funding.ts';
+import { FUNDINGS } from './funding/fundings.ts';
+import { type IdempotencyKey, isForgotten } from './idempotency.ts';
+import type { JobClass, QueueJob } from './job.ts';
+import { queuePositionMs } from './lanes.ts';
+
+/** Packages take their part in the submission of a job. */
+export interface SubmissionStep {
+  /**
+   * Whether something else of the package has this Idempotency-Key: the job is refused. The core
+   * asks before it judges the request any further, and again in the transaction that makes the job,
+   * with the account's row held. What the package makes takes that row first, too. One read by an
+   * index.
+   */
+  hasKey(database: Database, db: Db, apiKeyId: string, keyHash: string): Promise<boolean>;
+}
+
+export interface NewQueueJob {
+  readonly id: string;
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  /** SHA-256, hexadecimal; null: a job of a group has no key of its own. */
+  readonly idempotencyKeyHash: string | null;
+  /** Of the request, SHA-256: another request under the same key is a conflict. */
+  readonly fingerprint: string;
+  readonly class: JobClass;
+  /** A job of UNPAID has it: a package counted the job in this day. */
+  readonly unpaidDayMs?: number | null | undefined;
+  readonly group?: { readonly id: string; readonly item: number };
+}
+
+export interface KeyedJob extends NewQueueJob {
+  readonly idempotencyKeyHash: string;
+  readonly keyHasCap?: boolean;
+}
+
+/** What a kind of job plugs into the submission of its jobs. */
+export interface PayloadSubmission<New extends NewQueueJob, J> {
+  fundingOf(job: New): FundingKind;
+  /** The same columns of every job. `source_host`: of its first download; null: the job is ready. */
+  columns(job: New): Columns & { readonly source_host: string | null };
+  /**
+   * Columns that depend on other rows, read with the account's row held. It throws to refuse the
+   * job.
+   */
+  join(database: Database, tx: Db, job: New): Promise<Columns>;
+  /** What submit answers for an error of `join`; undefined: it is no refusal. */
+  refusalOf(error: unknown): { readonly kind: 'refused' } | undefined;
+  read(database: Database, db: Db, jobId: string): Promise<J | undefined>;
+  readByKey(database: Database, db: Db, apiKeyId: string, keyHash: string): Promise<J | undefined>;
+}
+
+export type SubmitOutcome<J> =
+  /** `exists`: another request with the key was first. */
+  | { readonly kind: 'created' | 'exists'; readonly job: J }
+  | HoldRefusal
+  | { readonly kind: 'key-cap-reached'; readonly detail: string }
+  /** Something else of a package has the key. */
+  | { readonly kind: 'key-taken' }
+  /** By the payload's `join`. */
+  | { readonly kind: 'refused' };
+
+class KeyTakenError extends Error {}
+
+type KeyedRow = Pick<QueueJob, 'id' | 'finishedAtMs' | 'expiresAtMs' | 'readAtMs'>;
+
+const HASH = /^[0-9a-f]{64}$/;
+
+export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
+  readonly #database: Database;
+  readonly #payload: PayloadSubmission<New, J>;
+  readonly #insert: InsertJob<New>;
+  readonly #steps: readonly SubmissionStep[];
+
+  constructor(
+    database: Database,
+    payload: PayloadSubmission<New, J>,
+    insert: InsertJob<New>,
+    steps: readonly SubmissionStep[],
+  ) {
+    this.#database = database;
+    this.#payload = payload;
+    this.#insert = insert;
+    this.#steps = steps;
+  }
+
+  submit(job: New, limits: HoldLimits): Promise<SubmitOutcome<J>> {
+    return query(this.#database, db => this.#submit(db, job, limits));
+  }
+
+  isKeyTaken(apiKeyId: string, keyHash: string): Promise<boolean> {
+    return query(this.#database, db => this.#isTaken(db, apiKeyId, keyHash));
+  }
+
+  /** The job that answers for a key. A job that is forgotten gives its key up first. */
+  async findByKey(apiKeyId: string, key: IdempotencyKey): Promise<J | undefined> {
+    if (!HASH.test(key.hash)) return undefined;
+    const { readByKey } = this.#payload;
+    const read = () =>
+      query(this.#database, db => readByKey(this.#database, db, apiKeyId, key.hash));
+    const job = await read();
+    if (job === undefined || !isForgotten(job, key)) return job;
+    await query(this.#database, db =>
+      db
+        .updateTable('jobs')
+        .set({ idempotency_key_hash: null })
+        .where('id', '=', job.id)
+        .where('idempotency_key_hash', '=', key.hash)
+        .execute(),
+    );
+    // Another request may have been here before, and have made the next job.
+    return read();
+  }
+
+  async #submit(db: Db, job: New, limits: HoldLimits): Promise<SubmitOutcome<J>> {
+    let refused: SubmitOutcome<J> | undefined;
+    try {
+      refused = await db.transaction().execute(tx => this.#make(tx, job, limits));
+      if (refused.kind === 'created') return refused;
+    } catch (error) {
+      refused = this.#refusedBy(error);
+    }
+    const { id, apiKeyId, idempotencyKeyHash } = job;
+    const { readByKey } = this.#payload;
+    const twin = await readByKey(this.#database, db, apiKeyId, idempotencyKeyHash);
+    // If the row is ours, an earlier round committed it, and its answer was lost on the way.
+    if (twin !== undefined) return { kind: twin.id === id ? 'created' : 'exists', job: twin };
+    if (refused !== undefined) return refused;
+    throw new OvertakenError(`a twin of job ${id} freed its key after it was in the way`);
+  }
+
+  async #make(tx: Transaction<Schema>, job: New, limits: HoldLimits): Promise<SubmitOutcome<J>> {
+    const { id, apiKeyId, idempotencyKeyHash } = job;
+    const database = this.#database;
+    const payload = this.#payload;
+    const { hold } = FUNDINGS[payload.fundingOf(job)];
+    const refusal = await hold(database, tx, { ...job, ...limits }, async capWindowStartMs => {
+      if (await this.#isTaken(tx, apiKeyId, idempotencyKeyHash)) throw new KeyTakenError();
+      const joined = await payload.join(database, tx, job);
+      await this.#insert(database, tx, job, capWindowStartMs, joined);
+    });
+    if (refusal !== undefined) return refusal;
+    const created = await payload.read(database, tx, id);
+    if (created === undefined) throw new Error(`job ${id} is gone before its commit`);
+    return { kind: 'created', job: created };
+  }
+
+  #refusedBy(error: unknown): SubmitOutcome<J> | undefined {
+    if (error instanceof CapReachedError) return { kind: 'key-cap-reached', detail: error.detail };
+    if (error instanceof KeyTakenError) return { kind: 'key-taken' };
+    const refusal = this.#payload.refusalOf(error);
+    if (refusal === undefined && databaseErrorKind(error) !== 'duplicate') throw error;
+    return refusal;
+  }
+
+  async #isTaken(db: Db, apiKeyId: string, keyHash: string): Promise<boolean> {
+    for (const step of this.#steps) {
+      if (await step.hasKey(this.#database, db, apiKeyId, keyHash)) return true;
+    }
+    return false;
+  }
+}
+
+/** @param capWindowStartMs the count of the key's cap that the job is in; null: none */
+export type InsertJob<New extends NewQueueJob> = (
+  database: Database,
+  tx: Transaction<Schema>,
+  job: New,
+  capWindowStartMs: number | null,
+  joined?: Columns,
+) => Promise<void>;
+
+type Row = Insertable<Schema['jobs']> & { readonly queue_shift: number };
+
+/** Inserts the rows of a kind of job. What such a job takes is held already. */
+export function jobInsertion<New extends NewQueueJob>(
+  columnsOf: PayloadSubmission<New, unknown>['columns'],
+): InsertJob<New> {
+  const statement: KeptStatement<Row, unknown> = keepStatement(
+    ({ kysely, nowMs }, { queue_shift, ...columns }) =>
+      kysely.insertInto('jobs').values({
+        ...columns,
+        queue_at: nowPlusMs(nowMs, queue_shift),
+        created_at: nowMs,
+      }),
+  );
+  return async (database, tx, job, capWindowStartMs, joined = {}) => {
+    const columns = columnsOf(job);
+    const row = {
+      ...columns,
+      id: job.id,
+      account_id: job.accountId,
+      api_key_id: job.apiKeyId,
+      idempotency_key_hash: job.idempotencyKeyHash,
+      fingerprint: job.fingerprint,
+      state: columns.source_host === null ? 'ready' : 'accepted',
+      class: job.class,
+      // From now, ms.
+      queue_shift: queuePositionMs(job.class, 0),
+      fence: 0,
+      lost_attempts: 0,
+      lost_with_process: 0,
+      takeovers: 0,
+      cap_window_start: capWindowStartMs,
+      playground_day: job.unpaidDayMs ?? null,
+      batch_id: job.group?.id ?? null,
+      batch_item: job.group?.item ?? null,
+      ...joined,
+    };
+    await tx.executeQuery(statement(database, row as unknown as Row));
+  };
+}
