@@ -9,9 +9,8 @@ import {
 import { isIPv4 } from 'node:net';
 
 export interface Certificate {
-  /** PEM. */
   readonly cert: string;
-  /** PEM, PKCS #8. */
+  /** PKCS #8. */
   readonly key: string;
 }
 
@@ -24,13 +23,12 @@ export const NO_TLS = {
 
 const HOUR_MS = 3_600_000;
 
-/** A certificate authority of its own: each has another name and key. */
 export class TestAuthority {
   readonly name: string;
   readonly cert: string;
   readonly #key: KeyObject;
 
-  /** @param endsMs from now, of its own certificate */
+  /** @param endsMs of its own certificate, from now */
   constructor(name = `authority ${randomBytes(4).toString('hex')}`, endsMs?: number) {
     this.name = name;
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
@@ -47,8 +45,8 @@ export class TestAuthority {
   }
 
   /**
-   * @param hosts IPv4 addresses and DNS names that a server with it may have
-   * @param endsMs from now; negative: it has expired
+   * @param hosts IPv4 addresses and DNS names
+   * @param endsMs from now; negative: expired
    */
   issue(
     subject: string,
@@ -88,7 +86,6 @@ function certificate(fields: CertificateFields): string {
   const algorithm = sequence(oid('2a8648ce3d040302'));
   const body = sequence(
     der(0xa0, der(0x02, Buffer.from([2]))),
-    // The serial number is positive, and another for each.
     der(0x02, Buffer.concat([Buffer.from([1]), randomBytes(8)])),
     algorithm,
     name(fields.issuer),

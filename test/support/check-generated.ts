@@ -1,4 +1,4 @@
-/** Fails when what is committed is not what its sources generate. */
+/** Fails if generated files differ from what their sources generate. */
 import { execFileSync } from 'node:child_process';
 import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

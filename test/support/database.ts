@@ -32,18 +32,17 @@ import { sql } from 'kysely';
 import mysql, { type Connection, format, type RowDataPacket } from 'mysql2/promise';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
-/** `MATTING_TEST_DIALECT` names one where the other has been tested elsewhere (test/databases). */
+/** test/databases names one if the other is tested elsewhere. */
 export const DIALECTS = (['sqlite', 'mysql'] as const).filter(
   dialect => dialect === (process.env.MATTING_TEST_DIALECT ?? dialect),
 );
 
-/** False: it runs. */
 export function skipReason(dialect: DatabaseDialect): string | false {
   if (dialect === 'sqlite' || process.env.MATTING_TEST_DATABASE_URL || findMariadb()) return false;
   return 'no MariaDB here: install mariadb-server, or set MATTING_TEST_DATABASE_URL=mysql://...';
 }
 
-/** Declares tests and hooks: ava's own `test`, or that of a group. */
+/** ava's own `test`, or that of a group. */
 export interface GroupTest {
   (title: string, body: (t: ExecutionContext) => unknown): void;
   before(hook: () => unknown): void;
@@ -51,11 +50,11 @@ export interface GroupTest {
 }
 
 export interface OnDatabases {
-  /** SQLite is enough, but with `MATTING_TEST_ALL_DATABASES=1`, as `.ci/run` sets it. */
+  /** SQLite is enough, except with `MATTING_TEST_ALL_DATABASES=1`, which `.ci/run` sets. */
   readonly serverInCi?: boolean;
 }
 
-/** Tests named `<name> on <dialect> › <title>`, skipped where the database is not here. */
+/** Names tests `<name> on <dialect> › <title>`; skips them if the database is missing. */
 export function onDatabases(
   test: SerialFn,
   name: string,
@@ -68,7 +67,7 @@ export function onDatabases(
   }
 }
 
-/** Tests named `<name> › <title>`; where what they need is not here, no hook of theirs runs. */
+/** Names tests `<name> › <title>`. If their condition is false, no hook runs either. */
 export function groupIf(isHere: boolean, test: SerialFn, name: string): GroupTest {
   const declare = (title: string, body: (t: ExecutionContext) => unknown) =>
     test.runIf(isHere)(`${name} › ${title}`, body);
@@ -85,22 +84,21 @@ export const SILENT_LOG: StoreLog = { info: () => undefined, warn: () => undefin
 
 export interface TestDatabase {
   readonly dialect: DatabaseDialect;
-  /** A process of its own connects by it. */
+  /** For another process. */
   readonly url: string;
-  /** One more handle, as a replica has one; closed with the test database. */
+  /** As a second replica would; closed with the test database. */
   open(log?: StoreLog): Promise<Database>;
   close(): Promise<void>;
 }
 
 export interface TestDatabaseOptions {
   readonly migrated?: boolean;
-  /** The database has the tables of these; the core's unless given. */
+  /** Default: the core's tables. */
   readonly series?: readonly MigrationSeries[];
-  /** The URL of a server that the test has for itself. */
+  /** A server of the test's own. */
   readonly server?: string;
 }
 
-/** Creates an empty database, migrated unless the options say otherwise. */
 export async function createTestDatabase(
   dialect: DatabaseDialect,
   options: TestDatabaseOptions = {},
@@ -137,7 +135,7 @@ export function useTestDatabase(
     return opened;
   };
   test.before(async () => {
-    // Hooks run although all tests are skipped.
+    // Ava runs hooks even if all tests are skipped.
     if (skipReason(dialect)) return;
     opened = await createTestDatabase(dialect, options);
   });
@@ -192,14 +190,13 @@ function templateName(dialect: DatabaseDialect, series: readonly MigrationSeries
   return `${names}.${dialect === 'sqlite' ? 'sqlite' : 'sql'}`;
 }
 
-/** Migrated databases to copy (`MATTING_TEST_TEMPLATES`). */
 export async function writeTemplates(
   directory: string,
   series: readonly MigrationSeries[],
 ): Promise<void> {
   for (const dialect of DIALECTS.filter(one => skipReason(one) === false)) {
     const file = path.join(directory, templateName(dialect, series));
-    // Where one package alone has tables, its series and that of all packages are the same.
+    // If one package alone has tables, its series equals that of all packages.
     if (existsSync(file)) continue;
     const template = await createTestDatabase(dialect, { series });
     const { kysely } = await template.open();
@@ -209,7 +206,7 @@ export async function writeTemplates(
   }
 }
 
-/** Makes the tables again, and the rows that migrations left. */
+/** SQL for the tables and for the rows that migrations inserted. */
 async function scriptOf(url: string): Promise<string> {
   const connection = await connectTo(url);
   const script = ['set foreign_key_checks = 0'];

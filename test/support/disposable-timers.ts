@@ -1,4 +1,4 @@
-/** Lets `using` dispose of the timers of a clock that was just faked, as it does of Node's own. */
+/** Fake clocks return timers without Symbol.dispose, which Node's have. */
 export function makeTimersDisposable(): void {
   const { setTimeout: start } = globalThis;
   const disposable = (...given: Parameters<typeof start>) => {

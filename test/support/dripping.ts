@@ -1,7 +1,7 @@
-/** A body of an HTTP server that comes in pieces of one byte, each a chunk of its own. */
+/** Sends a body of one-byte chunks. */
 import type { ServerResponse } from 'node:http';
 
-/** More than any body may have, and some that come with the headers besides. */
+/** More than any body may have. */
 const PIECES = 20_000;
 const PIECES_A_TURN = 500;
 

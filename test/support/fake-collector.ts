@@ -1,4 +1,4 @@
-/** Receives OTLP over HTTP in the test's process; keeps every span, or answers as the test sets. */
+/** Receives OTLP over HTTP; keeps every span, or answers as the test sets. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
@@ -29,7 +29,7 @@ const taking: Behaviour = (_request, response) => {
 
 export class FakeCollector {
   readonly spans: CollectedSpan[] = [];
-  /** Bodies as they came, unpacked. */
+  /** Unpacked. */
   readonly bodies: string[] = [];
   readonly headers: IncomingMessage['headers'][] = [];
   behaviour: Behaviour = taking;

@@ -1,10 +1,9 @@
-/** Programs of others that tests start: found where they are installed, ended with the test. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
 
-/** The program's file: in `MATTING_TEST_TOOLS` (a directory), the PATH, or where daemons are. */
+/** Looks in `MATTING_TEST_TOOLS` (a directory), the PATH and the folders of daemons. */
 export function findProgram(name: string): string | undefined {
   const given = process.env.MATTING_TEST_TOOLS;
   const directories = [
@@ -25,12 +24,12 @@ export function isProgram(file: string): boolean {
   }
 }
 
-/** A command behind this ends with this process, however that ends. */
+/** Prefix: the command then ends with this process, however that ends. */
 export const BOUND = ['setpriv']
   .flatMap(name => findProgram(name) ?? [])
   .flatMap(setpriv => [setpriv, '--pdeathsig', 'KILL']);
 
-/** A child that ends with this process, however it ends, and never keeps it alive. */
+/** Ends with this process, and never keeps it alive. */
 export function spawnBound(
   program: string,
   options: readonly string[],

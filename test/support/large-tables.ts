@@ -1,33 +1,32 @@
 /**
- * Tables as of a service that has run for a month, made by the database itself in statements of
- * CHUNK rows; the indexes are made anew. Of jobs 97 of 100 are final with their results gone, 3 of
- * 100 failed, half are the first account's; one of four left a notification; those that wait go to
- * one receiver that hangs, but for `quietReceivers`; `credits check` finds nothing in the ledger.
+ * Tables of a service after a month, made by the database in statements of CHUNK rows. 97 % of jobs
+ * are final without results, 3 % failed, half belong to the first account; a quarter left a
+ * notification. Due ones go to one hanging receiver, except `quietReceivers`; `credits check` finds
+ * no fault.
  */
 import { DatabaseSync } from 'node:sqlite';
 import type { Database, Schema } from '@matting/database/database.ts';
 import { type Insertable, type Kysely, sql } from 'kysely';
 
 export interface LargeTables {
-  /** So many jobs are final. */
+  /** Final jobs. */
   readonly jobs: number;
   readonly openJobs?: number;
-  /** Final jobs that are past 30 days, so that the sweeper removes them. */
+  /** Final jobs past 30 days, which the sweeper removes. */
   readonly oldJobs?: number;
-  /** Notifications that are due and go to HANGING_RECEIVER. */
+  /** To HANGING_RECEIVER. */
   readonly dueNotifications?: number;
-  /** Each gets one more due notification, later than all of those. */
+  /** Each has one due notification, later than all of HANGING_RECEIVER's. */
   readonly quietReceivers?: number;
-  /** The ledger has at least the entries that the jobs need. */
+  /** At least as many entries as the jobs need. */
   readonly ledgerEntries?: number;
-  /** So many accounts beside ACCOUNTS have a grant, and no jobs. */
+  /** Accounts with a grant and no jobs, in addition to ACCOUNTS. */
   readonly idleAccounts?: number;
-  /** Jobs and their indexes alone: no delivered notifications, no ledger, no statistics. */
+  /** Jobs and their indexes only. */
   readonly lean?: boolean;
 }
 
 export const HANGING_RECEIVER = 'hangs.example:443';
-/** The key that every notification's secret is sealed with. */
 export const SECRET_KEY_ID = 'key-of-large-tables';
 export const ACCOUNTS = 20;
 export const accountOf = (index: number) => `00000000-0000-4000-a000-${hex12(index)}`;
@@ -38,11 +37,11 @@ const DAY_MS = 86_400_000;
 const KEPT_MS = 30 * DAY_MS;
 const CHUNK = 100_000;
 const CHUNK_ROWS = 200;
-/** The log has so many. */
+/** Of the log. */
 const ENTRIES = 1500;
 const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts'];
 
-/** Fills empty tables. On SQLite no other process may have the file open in a transaction. */
+/** Fills empty tables. On SQLite no other process may have a transaction open. */
 export async function fillLargeTables(database: Database, tables: LargeTables): Promise<void> {
   const { jobs, openJobs = 100, oldJobs = 0, idleAccounts = 0, lean = false } = tables;
   const filler = await openFiller(database);
@@ -56,7 +55,6 @@ export async function fillLargeTables(database: Database, tables: LargeTables): 
     await fillOutbox(filler, tables);
     if (!lean) await fillLedger(filler, tables, jobs + openJobs);
     for (const statement of indexes) await filler.run(statement);
-    // Reads the jobs of each account by an index.
     if (!lean) await filler.run(BALANCES);
     for (const table of lean ? [] : ANALYZED) {
       await filler.run(filler.words.analyze(table));
@@ -66,7 +64,7 @@ export async function fillLargeTables(database: Database, tables: LargeTables): 
   }
 }
 
-/** Fills a table that holds nothing yet. */
+/** The table must be empty. */
 export async function fillTable<T extends keyof Schema & string>(
   { kysely, dialect }: Database,
   table: T,
@@ -82,7 +80,7 @@ export async function fillTable<T extends keyof Schema & string>(
   await sql`${sql.raw(analyze)} ${sql.table(table)}`.execute(kysely);
 }
 
-/** The log of two accounts, which holds nothing yet. */
+/** For two accounts; the log must be empty. */
 export async function fillLargeLog(database: Database): Promise<void> {
   const nowMs = Date.now();
   const entries = Array.from({ length: ENTRIES }, (_, index) => entryRow(index, nowMs));
@@ -130,17 +128,15 @@ async function fillLedger(filler: Filler, tables: LargeTables, jobs: number): Pr
   await run(GRANTS);
 }
 
-/** Past every index of a due notification. */
+/** Above every index of a due notification. */
 const QUIET_FROM = 500_000_000;
 
-/** The two databases write these differently. */
+/** Differs by database. */
 interface Words {
-  /** UTC milliseconds. */
   readonly now: string;
-  /** `select i` of so many numbers from the first on. */
+  /** `select i` of `count` numbers. */
   numbers(from: number, count: number): string;
   concat(...parts: string[]): string;
-  /** The first hexadecimal digits of an expression. */
   hex(value: string, digits: number): string;
   analyze(table: string): string;
 }
@@ -148,7 +144,7 @@ interface Words {
 interface Filler {
   readonly words: Words;
   run(statement: string): Promise<void>;
-  /** The statements that make them again. */
+  /** Gives the statements that create them again. */
   dropIndexes(): Promise<string[]>;
   close(): void;
 }
@@ -187,7 +183,7 @@ const MYSQL: Words = {
   analyze: table => `analyze table ${table}`,
 };
 
-/** Scattered as random ones are; an odd factor meets each of 32 bits' values once. */
+/** Looks random; an odd factor is a bijection of 32-bit values. */
 function scattered(i: string): string {
   return `((${i}) * 2654435761 % 4294967296)`;
 }
@@ -201,7 +197,7 @@ function hashOf(words: Words, i: string): string {
   return words.concat(words.hex(scattered(`${i} + 7`), 8), words.hex(i, 56));
 }
 
-/** Half of all are the first one's. */
+/** Half belong to the first. */
 function ownerOf(words: Words, i: string, prefix: string, digits: number): string {
   const index = `case when (${i}) % 2 = 0 then 0 else ((${i}) / 2) % ${ACCOUNTS} end`;
   return words.concat(prefix, words.hex(wholeOf(words, index), digits));
@@ -223,7 +219,7 @@ function accountRows(words: Words, count: number): string {
 }
 
 function finalJobs(words: Words, from: number, count: number, jobs: number, old: number): string {
-  // The old ones first, then evenly over what is kept, the last ones now.
+  // Old ones first, then evenly up to now.
   const age = `case when i < ${old} then ${KEPT_MS} + ${DAY_MS} + (${old} - i) * 10
     else (${jobs} - i) * ${Math.floor((KEPT_MS - DAY_MS) / Math.max(1, jobs - old))} end`;
   const failed = '(i % 100) >= 97';
@@ -268,7 +264,7 @@ const OUTBOX_COLUMNS = `id, kind, account_id, address, receiver, body, status, a
   secret_key_id, secret_erase_at`;
 
 function deliveredRows(words: Words): string {
-  // The last character of an id is one of sixteen.
+  // An id ends in a hexadecimal digit: one job of four.
   const some = `substr(id, 36, 1) in ('0', '4', '8', 'c')`;
   const receiver = words.concat("'good-'", 'substr(id, 1, 2)', "'.example:443'");
   return `insert into outbox (${OUTBOX_COLUMNS})
@@ -278,10 +274,10 @@ function deliveredRows(words: Words): string {
     from jobs where finished_at is not null and ${some}`;
 }
 
-/** Rows of the outbox without those of their jobs: queries read the outbox by itself. */
+/** Without rows of jobs: queries read the outbox alone. */
 function dueRows(words: Words, from: number, count: number, receiver: string): string {
   const quiet = from === QUIET_FROM;
-  // The hanging one's are due since an hour ago, in their order, before all others.
+  // The hanging receiver's are due before all others.
   const dueAt = quiet ? `${words.now} - 1000` : `${words.now} - 3600000 + i % 1000000`;
   return `insert into outbox (${OUTBOX_COLUMNS})
     select ${idOf(words, 'i + 1000000000')}, 'webhook', ${accountId(words, quiet ? '1 + 2 * i' : '0')},
@@ -305,7 +301,7 @@ function ledgerOfJobs(words: Words): string[] {
   ];
 }
 
-/** Ledger entries of jobs whose rows were removed long ago. */
+/** Entries of jobs whose rows were removed. */
 function forgottenEntries(
   words: Words,
   from: number,
@@ -340,7 +336,6 @@ async function openFiller(database: Database): Promise<Filler> {
 async function openSqliteFiller(database: Database): Promise<Filler> {
   const { rows } = await sql<{ file: string }>`pragma database_list`.execute(database.kysely);
   const db = new DatabaseSync(rows[0]!.file, { timeout: 5000 });
-  // Nothing here need survive a crash.
   db.exec('pragma synchronous = off; pragma cache_size = -2000000; pragma temp_store = memory');
   return {
     words: SQLITE,

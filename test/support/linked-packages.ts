@@ -1,13 +1,12 @@
-/** Links what npm installed into a copy of the project, whose own packages lead into the copy. */
+/** Links npm's packages into a copy of the project; the project's own lead into the copy. */
 import { mkdirSync, readdirSync, readlinkSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 
 const INSTALLED = path.resolve(import.meta.dirname, '../../node_modules');
-/** The project's own; the client has a name without it. */
 const OWN = '@matting';
 const CLIENT = 'matting-client';
 
-/** @param root of the copy, which has no node_modules yet */
+/** @param root of the copy, without node_modules */
 export function linkPackages(root: string): void {
   const modules = path.join(root, 'node_modules');
   mkdirSync(path.join(modules, OWN), { recursive: true });

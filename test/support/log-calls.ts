@@ -1,4 +1,3 @@
-/** The messages of log lines as the sources have them, with the levels they are written at. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
@@ -8,7 +7,7 @@ const PROGRAMS = '{control-plane,inference-node,program}/**/*.ts';
 const CALL = /[lL]og(?:ger)?\??\.(trace|debug|info|warn|error|fatal)\(|#say\('(info|warn)', /g;
 const LITERAL = /'((?:[^'\\\n]|\\.)+)'/g;
 
-/** Messages that are written out, each with its levels; what is put together of parts is not among them. */
+/** Messages of log calls in the sources with their levels; composed messages are left out. */
 export function loggedMessages(): Map<string, Set<string>> {
   const found = new Map<string, Set<string>>();
   const files = globSync(PROGRAMS, {
@@ -29,14 +28,13 @@ export function loggedMessages(): Map<string, Set<string>> {
   return found;
 }
 
-/** Reads the messages of the last argument, or of the first where the fields follow. */
+/** The message is the last argument, or the first if fields follow. */
 function messagesOf(parts: readonly string[], first: boolean): string[] {
   const message = first ? parts[0] : parts.at(-1);
   if (message === undefined || message.trim().startsWith('{')) return [];
   return [...message.matchAll(LITERAL)].map(([, literal]) => String(literal));
 }
 
-/** Reads up to the parenthesis that closes the call. */
 function argumentsFrom(text: string, start: number): string[] {
   const parts: string[] = [];
   let from = start;

@@ -1,16 +1,15 @@
-/** A small mail server on loopback: takes every mail, or answers a command as a test says. */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 
-/** Commands of SMTP that a test gives an answer of its own to, and the greeting. */
+/** Commands whose answer a test may set, and the greeting. */
 export type MailCommand = 'greeting' | 'EHLO' | 'AUTH' | 'MAIL' | 'RCPT' | 'DATA';
 
 export class MailServer {
-  /** Instead of a good one: `550 nobody here`; an empty one: it says nothing. */
+  /** Such as `550 nobody here`; empty: no answer. */
   readonly answers = new Map<MailCommand, string>();
-  /** All mails that it took, headers and bodies, line by line. */
+  /** Headers and bodies of all mails. */
   received = '';
-  /** `RCPT TO` named these, line by line. */
+  /** Of `RCPT TO`. */
   readonly recipients: string[] = [];
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
@@ -33,7 +32,7 @@ export class MailServer {
     return `smtp://127.0.0.1:${this.port}`;
   }
 
-  /** Listens at this port; where `close` ended the server, it is back. */
+  /** Also starts it again after `close`. */
   async listen(port: number): Promise<void> {
     this.#server.listen(port, '127.0.0.1');
     await once(this.#server, 'listening');

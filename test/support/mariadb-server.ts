@@ -1,4 +1,4 @@
-/** Private MariaDB servers, one shared by a process's tests, killed as it ends. */
+/** A process's tests share one server, which ends with the process. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -6,7 +6,7 @@ import { runToEnd, ServerProcess } from './databases/server-process.ts';
 import { findProgram } from './foreign-program.ts';
 
 const SMALL = ['--innodb-buffer-pool-size=32M', '--innodb-log-file-size=16M'];
-/** A crash of the machine is not tested here; one of the server loses nothing. */
+/** Tests crash the server, never the machine. */
 export const WITHOUT_FSYNC: readonly string[] = [
   '--innodb-flush-log-at-trx-commit=2',
   '--innodb-doublewrite=0',
@@ -15,15 +15,13 @@ export const WITHOUT_FSYNC: readonly string[] = [
 ];
 
 export interface MariadbOptions {
-  /** Measurements need it: commits survive a crash, as in production. */
+  /** Commits survive a crash, as in production; for measurements. */
   readonly durable?: boolean;
-  /** The server listens there besides its socket. */
+  /** In addition to the socket. */
   readonly listen?: { readonly host: string; readonly port: number };
-  /** Further options of the server. */
   readonly options?: readonly string[];
 }
 
-/** Undefined: this machine has no MariaDB server. */
 export function findMariadb(): { readonly server: string; readonly installer: string } | undefined {
   const server = findProgram('mariadbd');
   const installer = findProgram('mariadb-install-db');
@@ -32,7 +30,7 @@ export function findMariadb(): { readonly server: string; readonly installer: st
 
 let started: Promise<MariadbServer> | undefined;
 
-/** Gives the server's socket. All callers of a process share one server, as the first wanted it. */
+/** Gives the socket. The first caller's options hold for all of a process. */
 export async function startMariadb(options: MariadbOptions = {}): Promise<string> {
   started ??= MariadbServer.create(options);
   return (await started).socket;
@@ -48,14 +46,13 @@ export class MariadbServer {
       `--socket=${socket}`,
       '--innodb-fast-shutdown=2',
       '--max-connections=300',
-      // A client on a machine that stands still for a while is not to be given up.
+      // A loaded machine may leave a client silent for long.
       '--connect-timeout=600',
     ];
     this.#process = new ServerProcess('mariadbd', { program, args });
     this.socket = socket;
   }
 
-  /** Starts one of the caller's own. */
   static async create({
     durable = false,
     listen,
@@ -67,7 +64,7 @@ export class MariadbServer {
     const options = [
       '--no-defaults',
       `--datadir=${path.join(directory, 'data')}`,
-      // Servers that are installed at once would meet in the machine's own.
+      // Servers that are installed at once would collide in the system's own.
       `--tmpdir=${directory}`,
       ...(process.getuid?.() === 0 ? ['--user=root'] : []),
       ...SMALL,
@@ -90,7 +87,7 @@ export class MariadbServer {
     return this.#process.start('ready for connections');
   }
 
-  /** Resolves when it is gone; `start` brings it back with what was committed. */
+  /** `start` brings it back with what was committed. */
   kill(): Promise<void> {
     return this.#process.kill();
   }

@@ -1,12 +1,12 @@
-/** A directory in memory: waiting for a disk at every commit is most of a run's time. */
+/** Commits to a real disk would take most of a run's time. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import path from 'node:path';
 
 const MEMORY = '/dev/shm';
-/** A run leaves less than a tenth of it at any instant. */
+/** A run uses less than a tenth of it at any time. */
 const ROOM_BYTES_MIN = 6 * 2 ** 30;
 
-/** Removed when this process ends. Undefined: no file system in memory here, or no room in it. */
+/** Removed when this process ends. Undefined: no such file system, or too little room. */
 export function openMemoryDirectory(): string | undefined {
   if (!isMounted() || roomBytes() < ROOM_BYTES_MIN) return undefined;
   for (const name of readdirSync(MEMORY)) {
@@ -24,7 +24,7 @@ function isMounted(): boolean {
   return kind === 'tmpfs' && !options.split(',').includes('noexec');
 }
 
-/** The less of what the file system may take and of what the machine has. */
+/** The smaller of the file system's and the machine's. */
 function roomBytes(): number {
   const { bavail, bsize } = statfsSync(MEMORY);
   const [, kib = '0'] =

@@ -1,12 +1,12 @@
-/** A control group of Linux that bounds the memory of processes. */
+/** A Linux control group that bounds the memory of processes. */
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 const ROOT = '/sys/fs/cgroup';
-/** Groups of version 1 have one folder for each kind; libuv reads the membership too. */
+/** cgroup v1 has one folder for each controller; libuv reads the membership too. */
 const OWN_MEMORY_GROUP = /^\d+:memory:(.*)$/m;
 
-/** Finds where a group can be made: version 1 beside this process's own, 2 at the top. */
+/** v1: next to this process's group; v2: at the top. */
 function place() {
   const membership = readFileSync('/proc/self/cgroup', 'utf8');
   const own = OWN_MEMORY_GROUP.exec(membership)?.[1];
@@ -44,18 +44,17 @@ export class MemoryGroup {
     writeFileSync(path.join(this.#folder, limit), String(bytes));
   }
 
-  /** A command behind this is in the group, and so is all that it starts. */
+  /** Prefix: the command and all its children are in the group. */
   get within(): readonly string[] {
     const file = path.join(this.#folder, 'cgroup.procs');
     return ['sh', '-c', `echo $$ > '${file}' && exec "$0" "$@"`];
   }
 
-  /** The most that the group had at once, with what it read of files. */
+  /** Includes the page cache. */
   get peakBytes(): number {
     return Number(readFileSync(path.join(this.#folder, this.#peak), 'utf8'));
   }
 
-  /** The group must have no processes. */
   remove(): void {
     if (existsSync(this.#folder)) rmdirSync(this.#folder);
   }

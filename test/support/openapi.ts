@@ -1,11 +1,11 @@
-/** Holds answers against an OpenAPI 3.1 document; `unseen()` is what no answer has shown. */
+/** Checks answers against an OpenAPI 3.1 document; `unseen()` lists what no answer showed. */
 import assert from 'node:assert/strict';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 
 export interface Answer {
   readonly method: string;
-  /** The URL is the request's; a query is ignored. */
+  /** The query is ignored. */
   readonly url: string;
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | number | undefined>>;
@@ -24,7 +24,7 @@ interface Described {
 const DOCUMENT_ID = 'openapi';
 const PROBLEM_TYPE = 'application/problem+json';
 
-/** Headers of HTTP itself and for browser safety: on every answer, described nowhere. */
+/** On every answer: headers of HTTP itself and for browser safety. */
 const PLAIN_HEADERS = [
   'connection',
   'content-length',
@@ -59,7 +59,7 @@ export class AnswerChecker {
     }
   }
 
-  /** HEAD is held against GET where it is not described itself. */
+  /** HEAD follows GET unless it is described. */
   check(answer: Answer): void {
     const [path = ''] = answer.url.split('?');
     const onPath = this.#operations.filter(({ pattern }) => pattern.test(path));
@@ -74,7 +74,7 @@ export class AnswerChecker {
     this.#checkResponse(name, response, `${pointer}/responses/${answer.status}`, answer);
   }
 
-  /** Holds an answer of no operation against one of the document's own responses. */
+  /** For answers outside of any operation. */
   checkComponent(component: string, answer: Answer): void {
     const response = this.#document.components?.responses?.[component];
     assert.ok(response, `${component} is not described`);
@@ -82,7 +82,7 @@ export class AnswerChecker {
     this.#checkResponse(component, response, pointer, answer);
   }
 
-  /** The first problem of a body held against a schema of the document; undefined where it fits. */
+  /** Undefined: it fits. */
   schemaError(pointer: string, value: unknown): string | undefined {
     const at = `${DOCUMENT_ID}${pointer}`;
     let validate = this.#validators.get(at);
@@ -93,7 +93,7 @@ export class AnswerChecker {
     return validate(value) ? undefined : this.#ajv.errorsText(validate.errors);
   }
 
-  /** Statuses, codes and headers of the document that no answer checked here has had. */
+  /** Statuses, codes and headers that no checked answer had. */
   unseen(): string[] {
     const all = this.#operations.flatMap(({ operation, path, method }) =>
       Object.entries(operation.responses ?? {}).flatMap(([status, response]) => {
@@ -178,7 +178,7 @@ function codesOf(response: Json): string[] {
   return Object.keys(response.content?.[PROBLEM_TYPE]?.examples ?? {});
 }
 
-/** Copies the document; no object may have more properties than it names. */
+/** A copy in which objects allow no unnamed properties. */
 function closed(node: unknown): unknown {
   if (Array.isArray(node)) return node.map(closed);
   if (node === null || typeof node !== 'object') return node;
@@ -189,7 +189,7 @@ function closed(node: unknown): unknown {
   return isObject ? { ...copy, additionalProperties: false } : copy;
 }
 
-/** A JSON pointer's part inside a URI fragment. */
+/** For a JSON pointer inside a URI fragment. */
 export function escapePointer(part: string): string {
   return encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1'));
 }

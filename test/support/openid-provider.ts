@@ -1,4 +1,4 @@
-/** A real OpenID provider in the test's process; its people are the test's. */
+/** A real OpenID provider in the test's process. */
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -14,7 +14,7 @@ export interface OpenIdPerson {
 }
 
 export interface OpenIdProviderOptions {
-  /** Exact; others are refused by the provider. */
+  /** Matched exactly. */
   readonly redirectUris: readonly string[];
 }
 
@@ -22,9 +22,8 @@ export class OpenIdProvider {
   readonly issuer: string;
   readonly clientId = 'matting';
   readonly clientSecret = randomBytes(24).toString('hex');
-  /** The keys are subjects; people may be changed between sign-ins. */
+  /** By subject; may change between sign-ins. */
   readonly people = new Map<string, OpenIdPerson>();
-  /** User-Agents that sent it a request. */
   readonly agents = new Set<string | undefined>();
   readonly #server: Server;
 

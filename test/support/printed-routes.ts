@@ -1,10 +1,9 @@
-/** The routes of an application, as the router itself has them. */
 import assert from 'node:assert/strict';
 import type { FastifyInstance } from 'fastify';
 
 /**
- * @param app after `ready`: packages add their routes until then
- * @returns each method of each route, such as `GET /v1/matting/jobs/:jobId`, sorted
+ * @param app after `ready`, when packages have added their routes
+ * @returns sorted, such as `GET /v1/matting/jobs/:jobId`
  */
 export function routesOf(app: Pick<FastifyInstance, 'printRoutes'>): string[] {
   const lines = app

@@ -1,11 +1,10 @@
-/** Processes as the system lists them, and waiting for what they do. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const UNTIL_POLL_MS = 25;
 
-/** The children of a process, and theirs. */
+/** At any depth. */
 export function descendantsOf(parent: number): { pid: number; command: string }[] {
   const all = readdirSync('/proc')
     .filter(name => /^\d+$/.test(name))
@@ -31,7 +30,7 @@ export async function until(
   condition: () => boolean | Promise<boolean>,
   options: { timeoutMs: number; what: string; detail?: () => string },
 ): Promise<void> {
-  // Counted in polls: a machine that stands still lets time pass in which nothing can happen.
+  // Polls, not time: on a stalled machine time passes without progress.
   const pollsMax = options.timeoutMs / UNTIL_POLL_MS;
   for (let polls = 0; !(await condition()); polls += 1) {
     if (polls > pollsMax) {

@@ -1,4 +1,4 @@
-/** A program of the project as its supervisor sees it: what it says, its log, its exit code. */
+/** A program as its supervisor sees it: output, log, exit code. */
 
 import assert from 'node:assert/strict';
 import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
@@ -14,7 +14,6 @@ export const ROOT = path.resolve(import.meta.dirname, '../..');
 
 const LINES_MAX = 20_000;
 const LINE_MS_MAX = 120_000;
-/** The last of what it says is kept. */
 const OUTPUT_CHARACTERS_MAX = 1024 * 1024;
 
 export type Env = Readonly<Record<string, string>>;
@@ -26,19 +25,19 @@ export interface LogLine {
 }
 
 export interface ProgramOptions {
-  /** A parent's channel: one that `disconnect` closes, or one for messages. */
+  /** 'held': `disconnect` closes it, as if the parent died. */
   readonly channel?: 'held' | 'messages';
-  /** `ulimit -n`; that of this process where absent. */
+  /** `ulimit -n`; default: this process's. */
   readonly openFilesMax?: number | undefined;
-  /** A command behind which it starts, such as a memory group's. */
+  /** A prefix, such as a memory group's. */
   readonly within?: readonly string[] | undefined;
-  /** The directory that it starts in; the project's where absent. */
+  /** Working directory; default: the project. */
   readonly root?: string;
-  /** Runs the arguments; the Node of this process where absent. */
+  /** Default: this process's Node. */
   readonly command?: readonly string[];
 }
 
-/** They end with this process, before it removes their directories. */
+/** They end before this process removes their directories. */
 const RUNNING = new Set<ChildProcess>();
 process.prependOnceListener('exit', () => {
   for (const child of RUNNING) child.kill('SIGKILL');
@@ -53,11 +52,11 @@ export class Program {
   #child: ChildProcess | undefined;
   #exited: Promise<number | null> = Promise.resolve(null);
   #lines: LogLine[] = [];
-  /** Parsed once somebody asks for them: a bench shares its cores with what it reads. */
+  /** Parsed on demand: a bench shares its cores with this process. */
   #unread: string[] = [];
   /** Standard error since the last start. */
   complaint = '';
-  /** Standard output and error, in their order, since the last start. */
+  /** Both streams in order, since the last start. */
   output = '';
 
   /** @param args of Node: the program's file last */
@@ -69,7 +68,6 @@ export class Program {
     this.#options = options;
   }
 
-  /** Starts one and waits for its end. */
   static async run(args: readonly string[], env: Env, root = ROOT) {
     const program = new Program(path.basename(args[0] ?? ''), args, env, { root });
     program.start();
@@ -78,7 +76,7 @@ export class Program {
     return { code, output, complaint };
   }
 
-  /** @param more variables of this start alone */
+  /** @param more variables for this start only */
   start(more: Env = {}): void {
     this.#lines = [];
     this.#unread = [];
@@ -96,7 +94,7 @@ export class Program {
     RUNNING.add(child);
     this.#child = child;
     const output = createInterface({ input: child.stdout! });
-    // Not 'close' of the process: what it leaves behind must hold none of its pipes.
+    // Not the process's 'close': a child left behind would hold its pipes open.
     const ends = [once(child, 'exit'), once(output, 'close'), once(child.stderr!, 'end')] as const;
     this.#exited = Promise.all(ends).then(([[code, signal]]) => {
       RUNNING.delete(child);
@@ -112,14 +110,14 @@ export class Program {
       });
     }
     output.on('line', line => {
-      // A process that is killed leaves its last line unfinished; not all lines are of its log.
+      // A killed process leaves half a line, and other writers share the stream.
       if (!/^\{.*\}$/.test(line)) return;
       if (this.#unread.length === LINES_MAX) this.#unread.shift();
       this.#unread.push(line);
     });
   }
 
-  /** The last of its log, since its start. */
+  /** The latest of its log since its start. */
   get lines(): readonly LogLine[] {
     const read = this.#unread.splice(0).map(line => JSON.parse(line) as LogLine);
     if (read.length > 0) this.#lines = [...this.#lines, ...read].slice(-LINES_MAX);
@@ -141,17 +139,17 @@ export class Program {
     return this.#child?.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** The exit code; 137 after SIGKILL. */
+  /** 137 after SIGKILL. */
   get exited(): Promise<number | null> {
     return this.#exited;
   }
 
-  /** False: it is not there to get it. */
+  /** False: it has ended. */
   signal(signal: NodeJS.Signals): boolean {
     return this.running && this.#child?.kill(signal) === true;
   }
 
-  /** Closes the channel, as if the program's parent had died. */
+  /** As if the parent had died. */
   disconnect(): void {
     closeChannel(this.child);
   }
@@ -172,13 +170,13 @@ export class Program {
     this.start(more);
   }
 
-  /** Rejects where it ends before it has said a line. */
+  /** Rejects if it ends before. */
   async firstLine(): Promise<string> {
     await this.#saying('a first line', () => this.output.includes('\n'));
     return this.output.slice(0, this.output.indexOf('\n'));
   }
 
-  /** The first line of its log with this message, and these fields, since its start. */
+  /** The first log line since its start with this message and these fields. */
   async line<Fields = object>(
     msg: string | RegExp,
     fields: Readonly<Record<string, unknown>> = {},

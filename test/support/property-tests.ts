@@ -1,11 +1,10 @@
-/** fast-check with the same cases in every run; MATTING_TEST_SEED takes others. */
+/** fast-check with the same cases in every run; MATTING_TEST_SEED changes them. */
 import type { ExecutionContext } from 'ava';
 import fc from 'fast-check';
 
 const seed = Number(process.env.MATTING_TEST_SEED ?? 1);
 fc.configureGlobal({ seed });
 
-/** Asserts that a property holds for all values: it throws where it does not. */
 export function holds<Values extends [unknown, ...unknown[]]>(
   t: ExecutionContext,
   all: { [At in keyof Values]: fc.Arbitrary<Values[At]> },

@@ -1,6 +1,6 @@
 import { at } from './at.ts';
 
-/** Numbers that look random and are the same for the same seed. */
+/** Repeatable by seed. */
 export class Random {
   #state: number;
 
@@ -21,7 +21,6 @@ export class Random {
     return below <= 0 ? 0 : this.next() % below;
   }
 
-  /** Draws from a range of any numbers. */
   between(min: number, max: number): number {
     return min + ((max - min) * this.next()) / 2 ** 32;
   }

@@ -1,4 +1,4 @@
-/** gRPC calls over a bare http2 client, for callers that break every habit. */
+/** gRPC over a bare http2 client, for clients that misbehave. */
 import { once } from 'node:events';
 import {
   type ClientHttp2Session,
@@ -10,12 +10,11 @@ import {
 
 export interface RawCall {
   readonly stream: ClientHttp2Stream;
-  /** Settles when the stream is over. */
   readonly ended: Promise<RawEnd>;
 }
 
 export interface RawEnd {
-  /** Undefined where the stream was reset without one. */
+  /** Undefined: reset without trailers. */
   readonly status: number | undefined;
   /** matting-error-code. */
   readonly code: string | undefined;
@@ -36,7 +35,10 @@ export class RawConnection {
     this.closed = new Promise(resolve => session.once('close', resolve));
   }
 
-  /** Resolves once the port has greeted, or closed. @param authority http://host:port or https. */
+  /**
+   * Resolves once the port sent its SETTINGS, or closed.
+   * @param authority http://host:port or https.
+   */
   static async open(
     authority: string,
     options: SecureClientSessionOptions = {},
@@ -49,7 +51,7 @@ export class RawConnection {
     return connection;
   }
 
-  /** The code of the GOAWAY that came; undefined: none. */
+  /** Undefined: none came. */
   get goaway(): number | undefined {
     return this.#goaway;
   }
@@ -58,11 +60,11 @@ export class RawConnection {
     return !this.session.closed && !this.session.destroyed;
   }
 
-  /** Resolves when the port has read what was sent before, or the connection is over. */
+  /** Resolves when the port has read everything sent before, or the connection ended. */
   async ping(): Promise<void> {
     await Promise.race([
       new Promise<void>(resolve => {
-        // Not sent where too many are under way: the others have to come back first.
+        // Not sent if too many are outstanding: wait for those first.
         if (!this.open || !this.session.ping(() => resolve())) setImmediate(resolve);
       }),
       this.closed,
@@ -98,7 +100,7 @@ export class RawConnection {
   }
 }
 
-/** A message's prefix that announces `bytes`, and so many of them as are given. */
+/** The prefix announces `bytes`, which may differ from the body's. */
 export function framed(body: Buffer, bytes = body.length, compressed = false): Buffer {
   const prefix = Buffer.alloc(5);
   prefix[0] = compressed ? 1 : 0;

@@ -1,6 +1,6 @@
-/** HTTP/2 by its frames, for connections that keep none of its rules. */
+/** HTTP/2 by its frames, for clients that break its rules. */
 
-/** One frame of HTTP/2 (RFC 9113 section 4.1). */
+/** RFC 9113 section 4.1. */
 export function frame(
   type: number,
   flags: number,
@@ -15,7 +15,7 @@ export function frame(
   return Buffer.concat([head, payload]);
 }
 
-/** Literals without indexing (RFC 7541 section 6.2.2): no state to keep. */
+/** Literals without indexing (RFC 7541 section 6.2.2) need no state. */
 function headerBlock(headers: Readonly<Record<string, string>>): Buffer {
   const text = (value: string) => Buffer.concat([Buffer.from([value.length]), Buffer.from(value)]);
   return Buffer.concat(
@@ -23,12 +23,11 @@ function headerBlock(headers: Readonly<Record<string, string>>): Buffer {
   );
 }
 
-/** A client sends this first. */
 export const PREFACE = Buffer.concat([
   Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
   frame(4, 0, 0),
 ]);
-/** The header block of a call without a token. */
+/** A call without a token. */
 export const HEALTH_CHECK = headerBlock({
   ':method': 'POST',
   ':scheme': 'http',

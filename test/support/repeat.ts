@@ -18,7 +18,7 @@ if (files.length === 0 || !(times > 0) || !(busy >= 0)) {
   process.exit(64);
 }
 
-/** Each takes what one processor gives it, and ends with this process: its stdin closes. */
+/** Ends with this process, because its stdin closes. */
 const BUSY_LOOP = `
   new (require('node:worker_threads').Worker)('for (;;);', { eval: true });
   process.stdin.on('end', () => process.kill(process.pid, 'SIGKILL')).resume();
@@ -28,10 +28,10 @@ const loops: ChildProcess[] = Array.from({ length: busy }, () =>
   spawn(process.execPath, ['-e', BUSY_LOOP], { stdio: ['pipe', 'ignore', 'inherit'] }),
 );
 
-/** A run without an answer for so long hangs. */
+/** A longer run hangs. */
 const TIMEOUT_MS = 600_000;
 
-/** Resolves with ava's output of a failed run. */
+/** Undefined: it passed. */
 async function runOnce(): Promise<string | undefined> {
   const match = values.name === '' ? {} : { match: `*${values.name}*` };
   const run = { files, concurrency: 1, timeoutMs: TIMEOUT_MS, isQuiet: true, ...match };

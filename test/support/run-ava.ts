@@ -1,4 +1,3 @@
-/** Runs test files with ava, and counts. `npm test` and the programs of longer tests use it. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -10,14 +9,14 @@ const AVA = path.join(ROOT, 'node_modules/ava/entrypoints/cli.js');
 const CONFIG = path.join(import.meta.dirname, 'suite.config.js');
 
 export interface AvaRun {
-  /** Paths of test files of any kind, in the order in which they begin. */
+  /** In the order of their start. */
   readonly files: readonly string[];
   readonly concurrency: number;
-  /** The run ends when no test ends for so long; the files that still run are named and killed. */
+  /** Longest time between two ends of tests; then the running files are named and killed. */
   readonly timeoutMs: number;
-  /** Only tests whose title it matches are run. */
+  /** Of titles. */
   readonly match?: string;
-  /** The result keeps ava's output, instead of printing it. */
+  /** Keeps ava's output in the result instead of printing it. */
   readonly isQuiet?: boolean;
   readonly env?: NodeJS.ProcessEnv;
 }
@@ -26,19 +25,19 @@ export interface AvaResult {
   readonly passed: number;
   readonly failed: number;
   readonly skipped: number;
-  /** A line each: file, title, the beginning of the reason. */
+  /** A line each: file, title, start of the reason. */
   readonly failures: readonly string[];
-  /** `file: title` of every test of the files, those that are skipped as well. */
+  /** `file: title`, skipped tests included. */
   readonly titles: readonly string[];
-  /** Failures of files that passed when they ran again. */
+  /** Failures of files that passed when retried. */
   readonly flaky: readonly string[];
-  /** The output of ava, where it was not printed. */
+  /** Empty if it was printed. */
   readonly output: string;
-  /** Each time runs from the process's start to its end, by path from the root, slowest first. */
+  /** Each file's process time by path from the root, slowest first. */
   readonly tookMs: readonly (readonly [file: string, ms: number])[];
 }
 
-/** suite.config.js writes these: ava's own counts, and the time of each file. */
+/** Written by suite.config.js. */
 interface Results {
   readonly passedTests: number;
   readonly skippedTests: number;
@@ -53,15 +52,15 @@ interface Results {
   readonly failures: readonly string[];
   readonly titles: readonly string[];
   readonly byFile: Readonly<Record<string, { passedTests: number; skippedTests: number }>>;
-  /** Null is a failure of no file. */
+  /** Null: a failure outside of files. */
   readonly failedFiles: readonly (string | null)[];
 }
 
 type Counted = Omit<AvaResult, 'output' | 'flaky'>;
 
 /**
- * Ava reports on stdout; nothing that a file started outlives the call. With `MATTING_TEST_RETRY=1`
- * the files that failed run once more, alone, on a machine that may have been busy with others.
+ * No process that a file started outlives the call. With `MATTING_TEST_RETRY=1` failed files run
+ * once more, alone, because the machine may have been busy.
  */
 export async function runAva(run: AvaRun): Promise<AvaResult> {
   const { output, results, succeeded } = await runOnce(run);
@@ -98,7 +97,7 @@ async function runOnce(run: AvaRun) {
     cwd: ROOT,
     env: { ...process.env, ...env, MATTING_TEST_RUN: JSON.stringify(config) },
     stdio: ['ignore', isQuiet ? 'pipe' : 'inherit', 'inherit'],
-    // A group of its own, so that all of it can be ended.
+    // A process group, so that all of it can be killed.
     detached: true,
   });
   const end = () => {
@@ -137,7 +136,7 @@ function resultOf(results: Results, succeeded: boolean): Counted {
     remainingTests +
     results.uncaughtExceptions +
     results.unhandledRejections;
-  // A file without tests, for one, fails the run and is in none of the counts.
+  // A file without tests, for example, fails the run but is not counted.
   const failed = succeeded ? counted : Math.max(counted, 1);
   const tookMs = Object.entries(results.tookMs)
     .map(([file, ms]) => [path.relative(ROOT, file), ms] as const)
@@ -146,7 +145,7 @@ function resultOf(results: Results, succeeded: boolean): Counted {
   return { passed, failed, skipped, failures, titles, tookMs };
 }
 
-/** The sum of several runs. Failures are whole lines, also those of files that passed then. */
+/** Failures are whole lines, flaky ones included. */
 export interface Tally extends Pick<AvaResult, 'passed' | 'failed' | 'skipped' | 'tookMs'> {
   readonly failures: readonly string[];
 }
@@ -154,9 +153,9 @@ export interface Tally extends Pick<AvaResult, 'passed' | 'failed' | 'skipped' |
 const SLOWEST = 20;
 
 /**
- * Sets the exit code, 0 only when something passed and nothing failed, and says the slowest files,
- * what failed, and `N passed, N failed` as this process's last words. `MATTING_TEST_TALLY=file` has
- * the tally appended as a line of JSON, for a program that runs several.
+ * Sets the exit code, 0 only if something passed and nothing failed. Prints the slowest files, the
+ * failures and finally `N passed, N failed`. Appends a line of JSON to `MATTING_TEST_TALLY`, for a
+ * program that runs several.
  */
 export function concludeWith(results: readonly AvaResult[], lastWords?: () => void): void {
   const tallies = results.map(({ passed, failed, skipped, failures, flaky, tookMs }) => ({
@@ -171,7 +170,7 @@ export function concludeWith(results: readonly AvaResult[], lastWords?: () => vo
   sayTally(tallies, lastWords);
 }
 
-/** As `concludeWith` does, but appends no line. */
+/** `concludeWith` without the appended line. */
 export function sayTally(tallies: readonly Tally[], lastWords?: () => void): void {
   const sum = (of: (tally: Tally) => number) => tallies.reduce((n, one) => n + of(one), 0);
   const passed = sum(tally => tally.passed);

@@ -1,10 +1,8 @@
-/** Compares two lists of names, so that a failure names the names and not two shifted lists. */
+/** A failure shows the missing and extra names, not two shifted lists. */
 import type { ExecutionContext } from 'ava';
 
 /**
- * Asserts that both have the same names, in whatever order, each once.
- * @param found what the thing under test has
- * @param expected what it should have
+ * Ignores the order; each name counts once.
  * @returns whether they are the same
  */
 export function sameNames(

@@ -1,4 +1,4 @@
-/** Preloaded, it moves Date by MATTING_TEST_CLOCK_SHIFT_MS; performance.now stays. */
+/** Preloaded: shifts Date by MATTING_TEST_CLOCK_SHIFT_MS, but not performance.now. */
 let shiftMs = Number(process.env.MATTING_TEST_CLOCK_SHIFT_MS ?? 0);
 const RealDate = Date;
 
@@ -13,7 +13,6 @@ class ShiftedDate extends RealDate {
   }
 }
 
-/** Moves the clock of this process, from now on. */
 export function shiftClock(ms: number): void {
   shiftMs = ms;
 }

@@ -1,4 +1,4 @@
-/** Preloaded, it makes every timer of 20 s or more end after half a second. */
+/** Preloaded: timers of 20 s or more end after 0.5 s. */
 import { syncBuiltinESMExports } from 'node:module';
 import timers from 'node:timers/promises';
 

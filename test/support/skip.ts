@@ -1,8 +1,8 @@
-/** Why tests are skipped: ava prints no reason. */
+/** Ava prints no reason for a skip. */
 
 const said = new Set<string>();
 
-/** Tells `test.skipIf` whether something is missing here; reports it once, loudly, on stderr. */
+/** Reports the reason once on stderr. */
 export function isNotTested(reason: string | false): boolean {
   if (reason === false) return false;
   const line = '*'.repeat(90);

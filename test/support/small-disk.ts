@@ -1,4 +1,4 @@
-/** A file system of its own and of any size, in memory: it fills, grows and can be made read-only. */
+/** A file system in memory that fills, grows and can become read-only. Needs root. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -17,7 +17,7 @@ export class SmallDisk {
     this.directory = directory;
   }
 
-  /** @param size as mount takes it: 32m; memory is taken by what is written */
+  /** @param size as mount takes it: 32m; memory is used only for what is written */
   static mount(size: string): SmallDisk {
     const directory = mkdtempSync(path.join(tmpdir(), 'matting-small-disk-'));
     const disk = new SmallDisk(directory);
@@ -27,7 +27,7 @@ export class SmallDisk {
     return disk;
   }
 
-  /** @param options `size=12g`, `ro`, `rw`; ro fails while a file is open to be written */
+  /** @param options `size=12g`, `ro`, `rw`; ro fails while a file is open for writing */
   remount(options: string): void {
     execFileSync('mount', ['-o', `remount,${options}`, this.directory], { stdio: 'pipe' });
   }

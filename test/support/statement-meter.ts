@@ -1,7 +1,6 @@
 /**
- * A database whose statements are recorded with the rows that each read: a server's own counters,
- * or on SQLite a term that counts, put before the others of every WHERE. The plan must stay the
- * same with it, or the count would be another statement's.
+ * Records statements with the rows that each read: by a server's counters, or on SQLite by a
+ * counting term before the others of every WHERE. That term must not change the plan.
  */
 import { DatabaseSync } from 'node:sqlite';
 import type { Database } from '@matting/database/database.ts';
@@ -12,15 +11,15 @@ import { openWatchedDatabase, type Unwatched } from './watched-database.ts';
 export interface MeteredStatement {
   readonly sql: string;
   readonly parameters: readonly unknown[];
-  /** Entries of indexes and tables that were read. */
+  /** Entries of indexes and tables. */
   readonly rowsRead: number;
-  /** Rows it answered or changed. */
+  /** Rows returned or changed. */
   readonly rows: number;
 }
 
 export interface MeteredDatabase {
   readonly database: Database;
-  /** The order is that of issue; nothing else may use the database meanwhile. */
+  /** In order of issue; nothing else may use the database meanwhile. */
   readonly statements: MeteredStatement[];
 }
 
@@ -29,10 +28,10 @@ type Metered = <R>(
   query: CompiledQuery,
 ) => Promise<{ readonly result: QueryResult<R>; readonly rowsRead: number }>;
 
-/** A text that begins or ends a transaction is no statement of a store. */
+/** Not recorded. */
 const TRANSACTION = /^(?:begin|start transaction|set transaction|commit|rollback)\b/i;
 
-/** @param url as `TestDatabase.url`; the schema must be there. */
+/** @param url as `TestDatabase.url`, with its schema */
 export function openMeteredDatabase(dialect: DatabaseDialect, url: string): MeteredDatabase {
   const statements: MeteredStatement[] = [];
   const metered = dialect === 'sqlite' ? meterSqlite() : meterServer();
@@ -50,7 +49,7 @@ export function openMeteredDatabase(dialect: DatabaseDialect, url: string): Mete
   return { database, statements };
 }
 
-/** Index conditions that the engine checks by itself are attempts, and no reads. */
+/** Excludes attempts: index conditions that the engine checks by itself. */
 const COUNTERS = CompiledQuery.raw(
   "show session status where variable_name like 'Handler_read%' or " +
     "variable_name = 'Handler_icp_attempts'",
@@ -62,7 +61,7 @@ function meterServer(): Metered {
     return rows.reduce((sum, { Value }) => sum + Number(Value), 0);
   };
   return async <R>(connection: Unwatched, query: CompiledQuery) => {
-    // Reading the counters moves them: by how much is seen first.
+    // Reading the counters moves them; measure that first.
     const once = await count(connection);
     const twice = await count(connection);
     const result = await connection.executeQuery<R>(query);
@@ -73,11 +72,11 @@ function meterServer(): Metered {
 
 const TICK = 'rows_read_tick';
 let ticks = 0;
-/** Connections that know the function, and the tables of their schema. */
+/** Connections with the function, and the tables of their schema. */
 const ticking = new WeakMap<DatabaseSync, ReadonlySet<string>>();
 let watched = false;
 
-/** Every connection of this process counts from now on; its statements' texts stay the same. */
+/** Affects every SQLite connection of this process. */
 function meterSqlite(): Metered {
   watchSqlite();
   return async <R>(connection: Unwatched, query: CompiledQuery) => {
@@ -92,7 +91,7 @@ function watchSqlite(): void {
   watched = true;
   const { prepare } = DatabaseSync.prototype;
   DatabaseSync.prototype.prepare = function (this: DatabaseSync, sql: string) {
-    // A statement that empties a table has no rows to count.
+    // A DELETE without WHERE has no rows to count.
     if (!/^(select|update|delete\b.* where)\b/.test(sql)) return prepare.call(this, sql);
     const counting = countingText(sql, tablesOf(this, prepare));
     const plan = (text: string) =>
@@ -123,7 +122,7 @@ function tablesOf(db: DatabaseSync, prepare: DatabaseSync['prepare']): ReadonlyS
   return tables;
 }
 
-/** The texts are Kysely's: lower case, names quoted. */
+/** Kysely writes lower case and quotes names. */
 const SOURCE = /\b(from|join|update) "(\w+)"(?: as "(\w+)")?(?: indexed by \w+)?( on)?( where)?/g;
 
 function countingText(sql: string, tables: ReadonlySet<string>): string {
@@ -136,6 +135,6 @@ function countingText(sql: string, tables: ReadonlySet<string>): string {
     return where === undefined ? `${text} where ${term}` : `${text} ${term} and`;
   });
   if (!sql.startsWith('update')) return counted;
-  // The one WHERE of an update stands behind its columns.
+  // An update has one WHERE, after its columns.
   return counted.replace(/ where /, ` where ${TICK}(rowid) and `);
 }

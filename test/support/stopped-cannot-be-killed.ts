@@ -1,12 +1,12 @@
 /**
- * Makes SIGKILL from here miss stopped processes: they look as if in an uninterruptible sleep,
- * behind a GPU's driver or a file system that hangs, which no program can bring about.
+ * Makes SIGKILL miss stopped processes, to imitate uninterruptible sleep (a GPU driver or a hanging
+ * file system), which no program can cause.
  */
 import { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 
 const STOPPED = 'T';
-/** Tries of a millisecond each; only a failing test waits for all of them. */
+/** Polls of 1 ms; only a failing test reaches this. */
 const POLLS_MAX = 60_000;
 const killForReal = process.kill.bind(process);
 const killChildForReal = ChildProcess.prototype.kill;
@@ -23,12 +23,12 @@ function find(pid: number | string): Found | undefined {
     const [state = '', , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return { pid: Number(pid), state, group: Number(group) };
   } catch {
-    // The process has ended since it was listed.
+    // Ended since it was listed.
     return undefined;
   }
 }
 
-/** Lists the processes that `kill(pid)` is meant for: a negative number means a group. */
+/** A negative number means a process group. */
 function meant(pid: number): Found[] {
   const all = pid > 0 ? [String(pid)] : readdirSync('/proc').filter(name => /^\d+$/.test(name));
   return all.flatMap(name => {
@@ -50,7 +50,7 @@ process.kill = (pid: number, signal?: string | number): true => {
   return true;
 };
 
-/** A signal takes its time to arrive; the next one must find it stopped. */
+/** The next signal must find it stopped. */
 function untilStopped(pid: number): void {
   for (let polls = 0; find(pid)?.state !== STOPPED; polls += 1) {
     if (polls > POLLS_MAX) throw new Error(`process ${pid} does not stop`);
@@ -63,7 +63,7 @@ ChildProcess.prototype.kill = function (signal) {
   return signal === 'SIGKILL' && stopped ? true : killChildForReal.call(this, signal);
 };
 
-/** Kills at the end of a test what this process was kept from killing, where it is still there. */
+/** Kills for real, at a test's end. */
 export function killStopped(pid: number): void {
   try {
     killForReal(pid, 'SIGKILL');

@@ -1,7 +1,6 @@
 /**
- * ava's configuration for run-ava.ts: that of package.json, for the files that `MATTING_TEST_RUN`
- * names, whatever their kind. When the run ends, the counts that ava's own output leaves out of a
- * run that failed are written where run-ava.ts reads them.
+ * ava's configuration for run-ava.ts: package.json's, for the files in `MATTING_TEST_RUN`. At the
+ * end it writes the counts that ava omits if a run fails.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -10,7 +9,7 @@ import { stripVTControlCharacters } from 'node:util';
 const { ava } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
 const { files, timeoutMs, resultsFile } = JSON.parse(process.env.MATTING_TEST_RUN);
 
-/** A worker that spins in native code, or handles SIGTERM, outlives ava's request to end. */
+/** A worker in native code, or with a SIGTERM handler, outlives ava's request to end. */
 const KILL_MS = 10_000;
 
 const FAILURES = new Set([
@@ -23,7 +22,7 @@ const FAILURES = new Set([
 ]);
 const REASON_CHARACTERS = 600;
 
-/** One line: the file, the test or what else failed, and the beginning of the reason. */
+/** File, test or other source, and the start of the reason, on a line. */
 function failureOf({ type, testFile, title, err, signal, nonZeroExitCode }) {
   const details = err?.formattedDetails?.map(({ label, formatted }) => `${label} ${formatted}`);
   const said = [err?.message ?? signal ?? nonZeroExitCode, ...(details ?? [])].join(' ');
@@ -36,10 +35,10 @@ async function observeRun({ events }) {
   const tookMs = {};
   const failures = [];
   const titles = [];
-  /** Undefined among them is a failure of no file. */
+  /** Undefined: a failure outside of files. */
   const failedFiles = new Set();
   let stats;
-  /** A test that asked for more time is silent until then. */
+  /** A test with a longer timeout may be silent until then. */
   let silentUntilMs = 0;
   let lastAtMs = Date.now();
   const nameWhatRuns = () => {
@@ -56,8 +55,8 @@ async function observeRun({ events }) {
     const files = { byFile, failedFiles: [...failedFiles] };
     writeFileSync(resultsFile, JSON.stringify({ ...stats, tookMs, titles, failures, ...files }));
   });
-  // Ava's own bound is wound up by the next event, and there is none where a file does not end
-  // after a test that had asked for more time.
+  // Ava's own timer restarts at the next event. None comes if a file hangs after a test with a
+  // longer timeout.
   setInterval(() => {
     if (Date.now() < Math.max(lastAtMs + timeoutMs + KILL_MS, silentUntilMs)) return;
     nameWhatRuns();

@@ -1,4 +1,4 @@
-/** The cut-out of docs/images/demo.jpg, sampled where subject and background are clear. */
+/** Samples the cut-out of docs/images/demo.jpg where subject and background are clear. */
 import assert from 'node:assert/strict';
 import sharp from 'sharp';
 
@@ -18,7 +18,7 @@ const BACKGROUND: Points = [
   [310, 440],
 ];
 
-/** @param more points that a model of its own gets right */
+/** @param more points that only some models get right */
 export async function requireTeapot(
   png: Uint8Array,
   more: { readonly teapot: Points; readonly background: Points } = { teapot: [], background: [] },

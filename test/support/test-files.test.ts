@@ -1,4 +1,3 @@
-/** Tests what a person names as tests. */
 import path from 'node:path';
 import test from 'ava';
 import { NoTestsError, testFilesOf } from './test-files.ts';

@@ -1,21 +1,20 @@
-/** Which test files a person means by files and folders of the project. */
 import { globSync, statSync } from 'node:fs';
 import path from 'node:path';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-/** Tests of every kind have two endings: `queue.test.ts`, `journey.browser.ts`. */
+/** Two endings, as in `queue.test.ts` or `journey.browser.ts`. */
 const TEST_FILE = /\.[a-z]+\.ts$/;
 
-/** The person reads its text. */
+/** The user reads its message. */
 export class NoTestsError extends Error {
   override name = 'NoTestsError';
 }
 
 /**
- * @param targets files, or folders for all their files of the kind, from the project's root
- * @param kind the files of a folder: those that end in `.test.ts`, `.storm.ts`, or `.mutants.ts`
- * @returns absolute paths, those of a folder from the last to the first
- * @throws NoTestsError a target is not there, or a folder has no such file
+ * @param targets files or folders, from the project's root
+ * @param kind which files of a folder: `.test.ts`, `.storm.ts` or `.mutants.ts`
+ * @returns absolute paths, a folder's in reverse order
+ * @throws NoTestsError a target is missing, or a folder has no such file
  */
 export function testFilesOf(targets: readonly string[], kind: string): string[] {
   return targets.flatMap(target => filesOf(target, kind));
@@ -34,7 +33,7 @@ function filesOf(target: string, kind: string): string[] {
   );
 }
 
-/** Absolute paths of the tests below a folder, from the last to the first; perhaps none. */
+/** Absolute paths in reverse order; may be empty. */
 export function testsIn(folder: string, kind: string): string[] {
   const cwd = path.resolve(ROOT, folder);
   return globSync(`**/*.${kind}.ts`, { cwd, exclude: name => name === 'node_modules' })

@@ -1,8 +1,8 @@
-/** Faults that ava's own expectations cannot say: by any property of the error, or by a rule. */
+/** Ava's expectations cannot check other properties of an error. */
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
 
-/** @param like properties of the error, a pattern of its name and message, or what it must satisfy */
+/** @param like properties, a pattern of name and message, or a predicate */
 export async function rejectsWith(
   t: ExecutionContext,
   action: Promise<unknown> | (() => Promise<unknown>),
@@ -12,7 +12,7 @@ export async function rejectsWith(
   await t.notThrowsAsync(assert.rejects(action, like, message));
 }
 
-/** Does what `rejectsWith` does, for a call that throws at once. */
+/** For a synchronous call. */
 export function throwsWith(
   t: ExecutionContext,
   action: () => unknown,

@@ -43,12 +43,12 @@ export type TinyModelKind =
 
 export interface TinyModelOptions {
   readonly kind?: TinyModelKind;
-  /** The unit is pixels; 32 where absent. */
+  /** Pixels; default 32. */
   readonly width?: number;
   readonly height?: number;
-  /** Runs as it is; of fit short-side it takes pictures of any size. */
+  /** A graph of form short-side takes any size. */
   readonly form?: GraphForm;
-  /** `paced` does so many products (512x512, a few ms each on a thread) at brightness 255; 400. */
+  /** Products of 512x512 matrices at brightness 255 (a few ms each on a thread); default 400. */
   readonly tripsMax?: number;
 }
 
@@ -62,7 +62,7 @@ function integers(name: string, dims: number[], values: number[]) {
   return TensorProto.fromPartial({ name, dims: dims.map(BigInt), rawData, dataType: INT64 });
 }
 
-/** A dim that is undefined may be any. */
+/** Undefined: any size. */
 function value(name: string, elemType: number, dims: readonly (number | undefined)[]) {
   const shape = {
     dim: dims.map(dimValue => (dimValue === undefined ? {} : { dimValue: BigInt(dimValue) })),
@@ -79,7 +79,7 @@ function node(
   return { opType, input, output, attribute };
 }
 
-/** 1x1 convolution of the channels into `rows.length` channels. */
+/** 1x1 convolution to `rows.length` channels. */
 function mix(rows: number[][]) {
   return floats('mix', [rows.length, rows[0]?.length ?? 0, 1, 1], rows.flat());
 }
@@ -118,7 +118,8 @@ function pacedNodes(): Node[] {
       [{ name: 'to', type: AttributeType.INT, i: BigInt(INT64) }],
     ),
     node('Loop', ['trips', '', 'matrix'], ['products'], [g]),
-    // The product's mean is 1 / PRODUCT_SIDE: added and taken away, it keeps the loop in the graph.
+    // The product's mean is 1 / PRODUCT_SIDE: adding and subtracting it keeps the loop from being
+    // optimised away.
     node('ReduceMean', ['products'], ['product_mean'], [keepdims]),
     node('Conv', ['input', 'mix'], ['mean']),
     node('Add', ['mean', 'product_mean'], ['more']),
@@ -136,7 +137,6 @@ function pacedInitializers(tripsMax: number) {
   ];
 }
 
-/** The nodes between input and output, and their constants. */
 function parts(kind: TinyModelKind, tripsMax: number) {
   const conv = (output: string) => node('Conv', ['input', 'mix'], [output]);
   const scaled = (factor: number, offset: number) => ({
@@ -168,7 +168,7 @@ function parts(kind: TinyModelKind, tripsMax: number) {
     case 'paced':
       return { nodes: pacedNodes(), initializers: pacedInitializers(tripsMax) };
     case 'not-a-number':
-      // The logarithm of mean - 0.1 is not a number where it is dark; times 0 it adds nothing else.
+      // log(mean - 0.1) is NaN in the dark; times 0 it changes nothing elsewhere.
       return {
         nodes: [
           conv('mean'),
@@ -211,7 +211,7 @@ export const TINY_LICENCE: PreparedModel['licence'] = {
   trainingData: OURS,
 };
 
-/** Writes the graph into the folder and describes it as a prepared model for the CPU. */
+/** Writes the graph as a prepared model for the CPU. */
 export async function writeTinyModel(
   folder: string,
   options: TinyModelOptions = {},
@@ -241,7 +241,6 @@ export async function writeTinyModel(
   };
 }
 
-/** Model-size RGB of one brightness. */
 export function createUniformRgb(width: number, height: number, brightness: number): Uint8Array {
   return new Uint8Array(3 * width * height).fill(brightness);
 }

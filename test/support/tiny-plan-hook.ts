@@ -1,4 +1,4 @@
-/** Preloaded into an inference node: tiny-plan.ts takes the place of its models, and nothing else. */
+/** Preloaded into an inference node: replaces its models by tiny-plan.ts. */
 import { registerHooks } from 'node:module';
 
 registerHooks({

@@ -1,17 +1,16 @@
-/** Stands in for a node's models: one tiny graph, slow on bright pictures, alpha is brightness. */
+/** One tiny graph, slow on bright pictures, whose alpha is brightness. */
 import { mkdir } from 'node:fs/promises';
 import type { PlanOutline } from '@matting/serving/models/plan.ts';
 import type { Plan } from '@matting/serving/models/prepared-model.ts';
 import type { LoadOptions } from '@matting/serving/prepared/load-prepared.ts';
 import { writeTinyModel } from './tiny-model.ts';
 
-// All other exports are the two modules' own.
 export * from '@matting/serving/models/plan.ts';
 export * from '@matting/serving/prepared/load-prepared.ts';
 
-/** Products of matrices for a white picture; 30 are some 0.1 s on an idle core. */
+/** Matrix products for a white picture; 30 take about 0.1 s on an idle core. */
 const TRIPS_MAX = Number(process.env.TEST_TINY_TRIPS_MAX ?? 30);
-/** Path of OpenVINO's library, where it runs the models. */
+/** Path of OpenVINO's library. */
 const { TEST_TINY_OPENVINO: library } = process.env;
 const OUTLINE: PlanOutline = {
   name: 'tiny',

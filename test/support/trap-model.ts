@@ -34,7 +34,7 @@ export type TrapKind = 'expands' | 'enlarges' | 'reshapes' | 'widens' | 'rowless
 
 export interface TrapOptions {
   readonly kind: TrapKind;
-  /** The unit is pixels a side; 32 where absent. */
+  /** Pixels; default 32. */
   readonly side?: number;
   readonly expandBytes?: number;
   readonly enlargePx?: number;
@@ -47,13 +47,13 @@ const scalarDims = integer('keepdims', 0);
 const asInt64 = integer('to', ElementType.int64);
 
 const MEAN = nodeOf('Conv', ['input', 'mix'], 'mean');
-/** 1 of a picture that is white all over, else 0. */
+/** 1 for an all-white picture, else 0. */
 const WHITE = [
   nodeOf('ReduceMin', ['input'], 'least', [scalarDims]),
   nodeOf('Floor', ['least'], 'white'),
 ];
 
-/** A vector with one number: `usual`, of a white picture `ofWhite`. */
+/** A vector of one number: `usual`, or `ofWhite` for a white picture. */
 function counted(name: string, usual: number, ofWhite: number) {
   const constants: Constants = {
     [`${name}.more`]: number(ofWhite - usual),
@@ -97,7 +97,7 @@ function trapOf({ kind, side = 32, expandBytes = 0, enlargePx = 0 }: TrapOptions
       return { nodes: [MEAN, ...WHITE, ...pixels.nodes, ...nodes], constants };
     }
     case 'reshapes': {
-      // Added to all of the shape at once: the runtime takes one open number for what is left.
+      // Added to the whole shape: the runtime allows only one open dimension.
       const more = counted('more', 0, 1);
       const nodes = [
         nodeOf('Add', ['usual', 'more'], 'shape'),
@@ -174,7 +174,7 @@ export function encodeTrap(options: TrapOptions): Buffer {
   return Buffer.concat([...encodeModel(graph)]);
 }
 
-/** Writes and describes it as `models add` does, with the memory that painted pictures take. */
+/** Described as by `models add`, with the memory of painted pictures. */
 export async function writeTrapModel(
   folder: string,
   options: TrapOptions,
@@ -197,5 +197,5 @@ export async function writeTrapModel(
   };
 }
 
-/** A probe measures this of graphs as small as these: the runtime and Node themselves. */
+/** A probe of such small graphs measures this: the runtime and Node themselves. */
 export const TRAP_PEAK_BYTES = 126_000_000;

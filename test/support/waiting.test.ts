@@ -1,4 +1,4 @@
-/** Waits of tests. The second test takes the seconds that it is about. */
+/** The second test takes the seconds that it waits for. */
 import ava from 'ava';
 import { soon, until } from './waiting.ts';
 

@@ -1,20 +1,19 @@
 /**
- * Waits of tests. Each has a short bound. One that runs out says what it waited for, and what is
- * still held if the test knows: a leak has a name within seconds. Once a wait of a file has run out
- * the later ones are a tenth as long, or a leak at the bottom of fifty tests took fifty bounds.
+ * Short bounded waits whose error says what was waited for. After a file's first timeout, later
+ * waits are a tenth as long, so that one leak does not cost fifty timeouts.
  */
 
 // Taken before a test replaces the clock.
 const { setImmediate, setTimeout, setInterval, clearInterval } = globalThis;
 
-/** Names what a wait is for, such as `the call to end`; functions run when the wait ran out. */
+/** Such as `the call to end`; a function is called after the timeout. */
 type What = string | (() => string);
 
 const SECONDS_MAX = 10;
-/** A file in which a wait has run out waits so much shorter: it fails already. */
+/** Factor for waits after a file's first timeout. */
 const SHORTER = 0.1;
 const LOOK_MS = 5;
-/** The first looks come at once, so that a short wait costs nothing. */
+/** The first polls come at once, so that a short wait costs nothing. */
 const QUICK_LOOKS = 200;
 const TICK_MS = 100;
 
@@ -24,7 +23,7 @@ const boundOf = (seconds: number) => (hasRunOut ? seconds * SHORTER : seconds);
 /** Resolves when the condition holds. @throws Error after 10 s */
 export async function until(what: What, holds: () => boolean | Promise<boolean>): Promise<void> {
   const seconds = boundOf(SECONDS_MAX);
-  // Counted in looks: a machine that stands still takes none.
+  // Polls, not time: a stalled machine polls nothing.
   const looksMax = (seconds * 1000) / LOOK_MS;
   for (let looks = -QUICK_LOOKS; !(await holds()); looks += 1) {
     if (looks > looksMax) throw inVain(what, seconds);
@@ -36,9 +35,8 @@ export async function until(what: What, holds: () => boolean | Promise<boolean>)
 }
 
 /**
- * Settles as the promise does.
- * @param secondsMax more than 10 if a process has to start or end before
- * @throws Error once they have passed
+ * @param secondsMax more than 10 if a process has to start or end first
+ * @throws Error on timeout
  */
 export async function soon<T>(
   what: What,

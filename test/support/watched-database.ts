@@ -1,4 +1,3 @@
-/** A database with somebody around each statement: to count, to record. */
 import { parseMysqlUrl } from '@matting/database/connect.ts';
 import { type Database, RequestShares, type Schema } from '@matting/database/database.ts';
 import { type DatabaseDialect, MARIADB, SQLITE } from '@matting/database/engines.ts';
@@ -14,7 +13,7 @@ import {
 } from 'kysely';
 import { SILENT_LOG } from './database.ts';
 
-/** Asks a connection as it is, which nobody stands around. */
+/** The connection underneath, without `Watch`. */
 export type Unwatched = Pick<DatabaseConnection, 'executeQuery'>;
 export type Watch = <R>(connection: Unwatched, query: CompiledQuery) => Promise<QueryResult<R>>;
 

@@ -1,4 +1,3 @@
-/** Clusters of database servers have this in common: members that a test may hurt. */
 import mysql, { type Connection, type RowDataPacket } from 'mysql2/promise';
 import { at } from '../at.ts';
 import type { OrdinaryUser, ServerProcess } from './server-process.ts';
@@ -6,7 +5,7 @@ import type { OrdinaryUser, ServerProcess } from './server-process.ts';
 const JOIN_MS_MAX = 60_000;
 const LOOK_MS = 100;
 
-/** Has the service's own rights, to databases of tests; a URL names this database. */
+/** Has the service's rights, on the databases of tests. */
 export const USER = 'matting';
 export const PASSWORD = 'secret';
 export const DATABASE = 'matting_test';
@@ -35,33 +34,32 @@ export abstract class ClusterMember {
     this.#socket = place.socket;
   }
 
-  /** The user of tests connects by it, over TCP. */
+  /** For the user of tests, over TCP. */
   get url(): string {
     return urlOfPort(this.port);
   }
 
-  /** Starts it and has it join; resolves when it takes part. */
+  /** Starts it; resolves once it is a member. */
   abstract join(): Promise<void>;
 
-  /** Whether it takes part, by its own word. */
+  /** Asks the server itself. */
   abstract takesPart(): Promise<boolean>;
 
-  /** Whether a router leads to it. */
   takesWrites(): Promise<boolean> {
     return this.takesPart();
   }
 
-  /** Kills it as a crash would. `join` brings it back. */
+  /** `join` brings it back. */
   kill(): Promise<void> {
     return this.process.kill();
   }
 
-  /** Stops it as its administrator would. `join` brings it back. */
+  /** `join` brings it back. */
   stop(): Promise<void> {
     return this.process.stop();
   }
 
-  /** A planned switch: this member takes the writes. Absent: no router follows one here. */
+  /** Planned switch to this member as writer. Absent: no router follows one. */
   promote?(): Promise<void>;
 
   freeze(): void {
@@ -116,8 +114,8 @@ export function urlOfPort(port: number): string {
   return `mysql://${USER}:${PASSWORD}@127.0.0.1:${port}/${DATABASE}`;
 }
 
-/** Servers that refuse root run as this user; undefined: this process's user is ordinary. */
+/** For servers that refuse root; undefined: this process's user is ordinary. */
 export function ordinaryUser(): OrdinaryUser | undefined {
-  // Debian's nobody: owns nothing else, and is in every system, one in a directory too.
+  // Debian's nobody owns nothing else and exists in every system, chroots included.
   return process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : undefined;
 }

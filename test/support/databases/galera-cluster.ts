@@ -1,4 +1,4 @@
-/** A Galera cluster: MariaDB servers of which any member takes writes, certified at commit. */
+/** Any member takes writes, which are certified at commit. */
 import { existsSync, rmSync } from 'node:fs';
 import { chown, mkdir, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -14,11 +14,10 @@ const PROVIDERS = ['/usr/lib/galera/libgalera_smm.so', '/usr/lib64/galera/libgal
 /** SQL, group communication, incremental and full state transfer. */
 const PORTS_OF_MEMBER = 4;
 
-/** False: a cluster can be started here. */
 export function galeraSkipReason(): string | false {
   if (findMariadb() === undefined) return 'no MariaDB here: install mariadb-server';
   if (findProvider() === undefined) return 'no Galera here: install galera-4';
-  // A member that joins gets the first one's files by it.
+  // Copies the first member's files to one that joins.
   if (findProgram('rsync') === undefined) return 'no rsync here: install rsync';
   return findProgram('setpriv') ? false : 'no setpriv here: install util-linux';
 }
@@ -88,7 +87,7 @@ export class GaleraCluster implements DatabaseCluster {
     try {
       await first.bootstrap();
       for (const statement of CREATE_USER) await first.ask(statement);
-      // One after the other: the first gives its files to one at a time.
+      // The first member gives its files to one at a time.
       for (const member of members.slice(1)) {
         await member.join();
         await first.untilTakesPart();
@@ -112,7 +111,7 @@ function removeAll(directory: string): void {
 
 interface MemberPlace {
   readonly ports: readonly number[];
-  /** The addresses of all members' group communication. */
+  /** For group communication. */
   readonly addresses: string;
 }
 
@@ -137,7 +136,6 @@ async function createMember(
     '--innodb-log-file-size=32M',
     ...WITHOUT_FSYNC,
   ];
-  // A member that joins gets the first one's files.
   if (index === 0) {
     const args = [...data, '--auth-root-authentication-method=normal', '--skip-test-db'];
     await runToEnd({ program: programs.installer, args, user });
@@ -158,7 +156,7 @@ async function createMember(
   return new GaleraMember(name, addresses, { port, socket, process });
 }
 
-/** All on loopback: a member alone on its machine would need none of these ports. */
+/** Ports differ only because all members share one machine. */
 function replicationOptions(index: number, ports: readonly number[]): string[] {
   const [group, incremental, full] = [at(ports, 1), at(ports, 2), at(ports, 3)];
   const provider = [

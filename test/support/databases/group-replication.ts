@@ -1,4 +1,3 @@
-/** MySQL Group Replication: one primary, or `multi-primary`. */
 import { randomUUID } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,18 +9,16 @@ import { runToEnd, ServerProcess } from './server-process.ts';
 
 export type GroupMode = 'single-primary' | 'multi-primary';
 
-/** False: a group can be started here. */
 export const groupSkipReason = mysqlSkipReason;
 
 const RECOVERY_USER = 'recovery';
 const RECOVERY_PASSWORD = 'recovery-secret';
-/** Run where the first data is made, before there is a binary log. */
+/** Run before there is a binary log. */
 const FIRST_STATEMENTS = [
   `create user ${RECOVERY_USER}@'%' identified by '${RECOVERY_PASSWORD}'`,
   `grant replication slave, backup_admin, connection_admin, group_replication_stream
     on *.* to ${RECOVERY_USER}@'%'`,
   ...CREATE_USER,
-  // Tests count the members.
   `grant select on performance_schema.replication_group_members to ${USER}@'%'`,
 ].map(statement => `${statement.replaceAll(/\s+/g, ' ')};\n`);
 
@@ -48,7 +45,7 @@ export class GroupMember extends ClusterMember {
     return (await this.takesPart()) && (await this.#ownRow('member_role')) === 'PRIMARY';
   }
 
-  /** A planned switch: this member becomes the primary, the present one a secondary. */
+  /** Planned switch: the present primary becomes a secondary. */
   override async promote(): Promise<void> {
     const id = await this.askOne('select @@server_uuid');
     await this.ask(`select group_replication_set_as_primary('${id}')`);
@@ -57,7 +54,7 @@ export class GroupMember extends ClusterMember {
 
   async #open(): Promise<void> {
     await this.process.start('ready for connections');
-    // Not in the arguments: a member keeps user and password with its data.
+    // Not as arguments: a member keeps user and password with its data.
     await this.ask(`change replication source to source_user = '${RECOVERY_USER}',
       source_password = '${RECOVERY_PASSWORD}' for channel 'group_replication_recovery'`);
   }
@@ -80,7 +77,7 @@ export class ReplicationGroup implements DatabaseCluster {
     this.#home = home;
   }
 
-  /** Resolves when all take part; the first member is the primary. */
+  /** Resolves once all are members; the first is the primary. */
   static async create(mode: GroupMode, size = 3): Promise<ReplicationGroup> {
     const home = await MysqlHome.create();
     const ports: number[] = await findFreePorts(2 * size);
@@ -107,7 +104,7 @@ export class ReplicationGroup implements DatabaseCluster {
   }
 }
 
-/** Made once and copied: it takes seconds of a processor. */
+/** Made once and copied: it costs seconds of processor time. */
 async function makeData(home: MysqlHome, size: number): Promise<void> {
   await writeFile(path.join(home.outside, 'first.sql'), FIRST_STATEMENTS);
   const args = [
@@ -118,13 +115,12 @@ async function makeData(home: MysqlHome, size: number): Promise<void> {
   ];
   await runToEnd(home.command(args));
   const first = path.join(home.outside, 'first');
-  // The server's identity, which every member has of its own.
+  // The server's UUID, which must differ.
   await rm(path.join(first, 'auto.cnf'), { force: true });
   for (let index = 0; index < size; index += 1) {
     const member = path.join(home.outside, String(index));
     await mkdir(member);
     await home.own(String(index));
-    // The copy keeps the owner.
     await runToEnd({ program: 'cp', args: ['-a', first, path.join(member, 'data')] });
   }
   await rm(first, { recursive: true });
@@ -134,7 +130,6 @@ interface MemberPlace {
   readonly mode: GroupMode;
   readonly groupName: string;
   readonly index: number;
-  /** The ports of all members: for SQL, and among themselves. */
   readonly sql: readonly number[];
   readonly group: readonly number[];
 }
@@ -156,7 +151,7 @@ function createMember(home: MysqlHome, place: MemberPlace): GroupMember {
     '--max-connections=300',
     '--connect-timeout=600',
     '--innodb-buffer-pool-size=64M',
-    // A crash of the machine is not tested here; one of the server loses nothing.
+    // Tests crash the server, never the machine.
     '--innodb-flush-log-at-trx-commit=2',
     '--innodb-doublewrite=OFF',
     '--sync-binlog=0',
@@ -181,7 +176,7 @@ function replicationOptions({ mode, groupName, index, sql, group }: MemberPlace)
     `--report-port=${at(sql, index)}`,
     '--plugin-load-add=group_replication.so',
     '--plugin-load-add=mysql_clone.so',
-    // "loose": the plugin that knows them is loaded after they are read.
+    // "loose": the plugin is loaded after the options are read.
     `--loose-group-replication-group-name=${groupName}`,
     '--loose-group-replication-start-on-boot=OFF',
     `--loose-group-replication-local-address=127.0.0.1:${at(group, index)}`,

@@ -1,6 +1,6 @@
 /**
- * Finds MySQL's own server: `MATTING_TEST_MYSQLD=path`, or a system (of mmdebstrap) in
- * `MATTING_TEST_MYSQL_ROOT=directory`, which it runs in by chroot and as root.
+ * Finds MySQL's server: `MATTING_TEST_MYSQLD=path`, or a system (by mmdebstrap) in
+ * `MATTING_TEST_MYSQL_ROOT=directory`, entered by chroot as root.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, rmSync } from 'node:fs';
@@ -15,11 +15,11 @@ const PROGRAM_IN_ROOT = '/usr/sbin/mysqld';
 
 interface Installation {
   readonly program: string;
-  /** Undefined: the server is this machine's own. */
+  /** Undefined: no chroot. */
   readonly root?: string;
 }
 
-/** Undefined: there is none, or it is MariaDB under that name. */
+/** Undefined: none, or MariaDB under that name. */
 function findInstallation(): Installation | undefined {
   const { MATTING_TEST_MYSQLD: given, MATTING_TEST_MYSQL_ROOT: root } = process.env;
   if (root) return { program: PROGRAM_IN_ROOT, root };
@@ -29,7 +29,6 @@ function findInstallation(): Installation | undefined {
   return /mariadb/i.test(stdout ?? 'mariadb') ? undefined : { program };
 }
 
-/** False: MySQL's server can be started here. */
 export function mysqlSkipReason(): string | false {
   const found = findInstallation();
   const how = 'set MATTING_TEST_MYSQLD=path, or MATTING_TEST_MYSQL_ROOT=directory';
@@ -43,9 +42,8 @@ export function mysqlSkipReason(): string | false {
   return whole ? false : `no ${PROGRAM_IN_ROOT} with setpriv in MATTING_TEST_MYSQL_ROOT`;
 }
 
-/** A directory of a test that the server may write to, by its two names. */
+/** A directory that the server may write to, by its paths outside and inside the chroot. */
 export class MysqlHome {
-  /** The path by which this process names it. */
   readonly outside: string;
   readonly #installation: Installation;
 
@@ -66,7 +64,6 @@ export class MysqlHome {
     return home;
   }
 
-  /** Gives the path by which the server names a file in it. */
   inside(...names: readonly string[]): string {
     const file = path.join(this.outside, ...names);
     const { root } = this.#installation;
@@ -78,7 +75,6 @@ export class MysqlHome {
     return { program, args, root, user: ordinaryUser() };
   }
 
-  /** Gives a file to the server's user. */
   async own(...names: readonly string[]): Promise<void> {
     const user = ordinaryUser();
     const file = path.join(this.outside, ...names);

@@ -1,4 +1,3 @@
-/** A database server that a test can kill, freeze and start; it ends with the test. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
@@ -7,11 +6,11 @@ import { findProgram } from '../foreign-program.ts';
 
 const run = promisify(execFile);
 const START_MS_MAX = 60_000;
-/** A server that does not end by itself in this time after SIGTERM is killed. */
+/** After SIGTERM. */
 const STOP_MS_MAX = 30_000;
 const LOG_LINES_MAX = 40;
 
-/** An ordinary user: servers refuse to run as root, or hand data on as somebody else. */
+/** Servers refuse to run as root, or give their data to another user. */
 export interface OrdinaryUser {
   readonly uid: number;
   readonly gid: number;
@@ -20,9 +19,9 @@ export interface OrdinaryUser {
 export interface ServerCommand {
   readonly program: string;
   readonly args: readonly string[];
-  /** Undefined: it runs as the user of this process. */
+  /** Undefined: this process's user. */
   readonly user?: OrdinaryUser | undefined;
-  /** The program and its files lie in this directory as in a system of its own. */
+  /** For chroot. */
   readonly root?: string | undefined;
 }
 
@@ -37,7 +36,7 @@ export class ServerProcess {
     this.#command = command;
   }
 
-  /** Resolves when a line of its log has `ready`; `moreArgs` are for this start only. */
+  /** Resolves when a log line has `ready`; `moreArgs` are for this start only. */
   async start(ready: string, moreArgs: readonly string[] = []): Promise<void> {
     const child = spawnBound({ ...this.#command, args: [...this.#command.args, ...moreArgs] });
     this.#child = child;
@@ -59,7 +58,7 @@ export class ServerProcess {
     } finally {
       clearTimeout(timer);
     }
-    // Neither the server nor its log keeps the test process alive.
+    // Neither keeps the test process alive.
     child.unref();
     (child.stderr as unknown as { unref(): void }).unref();
   }
@@ -69,24 +68,22 @@ export class ServerProcess {
     return child !== undefined && child.exitCode === null && child.signalCode === null;
   }
 
-  /** Kills it as a crash would. Resolves when it is gone; one that is frozen dies as well. */
+  /** Works on a frozen server too. Resolves when it has ended. */
   async kill(): Promise<void> {
     await this.#end('SIGKILL');
   }
 
-  /** Stops it as its administrator would. */
   async stop(): Promise<void> {
     const timer = setTimeout(() => this.#child?.kill('SIGKILL'), STOP_MS_MAX);
     await this.#end('SIGTERM');
     clearTimeout(timer);
   }
 
-  /** Until it is killed the server holds its connections and takes new ones, and answers nothing. */
+  /** Connections stay, and new ones are accepted, but nothing is answered. */
   freeze(): void {
     if (this.running) this.#child?.kill('SIGSTOP');
   }
 
-  /** Gives the log's last lines for a failure's message. */
   logTail(): string {
     return this.#log.join('\n');
   }
@@ -101,17 +98,17 @@ export class ServerProcess {
   }
 }
 
-/** A program of the server's family that ends by itself: to install the first data. */
+/** Runs a program of the server's family to its end. */
 export async function runToEnd(command: ServerCommand): Promise<void> {
   const [program, args] = commandLine(command);
   await run(program, args, { maxBuffer: 16 * 1024 * 1024 });
 }
 
-/** Ends with this process: by our own hand, or where we are killed by the kernel's. */
+/** Ends with this process, even if that is killed. */
 function spawnBound(command: ServerCommand): ChildProcess {
   const [program, args] = commandLine(command);
   const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
-  // Before directories are removed: handlers run in the order they were added.
+  // Exit handlers run in their order, and directories are removed later.
   const kill = () => child.kill('SIGKILL');
   process.prependOnceListener('exit', kill);
   child.once('exit', () => process.removeListener('exit', kill));
@@ -119,8 +116,8 @@ function spawnBound(command: ServerCommand): ChildProcess {
 }
 
 /**
- * One process from here to the server, so that its id is the server's. A change of user makes the
- * kernel forget whom a process follows, so both are setpriv's work, which does them in that order.
+ * One process without children, so that its id is the server's. A change of user resets the
+ * parent-death signal, so setpriv does both, in that order.
  */
 function commandLine({ program, args, user, root }: ServerCommand): [string, string[]] {
   const setpriv = findProgram('setpriv');

@@ -1,9 +1,9 @@
-/** One address before a cluster: a connection is led to the port of the moment. */
+/** One address in front of a cluster. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { at } from '../at.ts';
 
-/** Ports to try, the best first; the next one where nobody listens at one. */
+/** Ports to try, the best first. */
 export type Route = () => readonly number[] | Promise<readonly number[]>;
 
 export class TcpProxy {
@@ -27,7 +27,6 @@ export class TcpProxy {
     return (this.#server.address() as net.AddressInfo).port;
   }
 
-  /** Ends all connections that are open. */
   cut(): void {
     for (const socket of this.#sockets) socket.destroy();
   }
@@ -41,7 +40,7 @@ export class TcpProxy {
   async #lead(client: net.Socket): Promise<void> {
     this.#sockets.add(client);
     client.on('close', () => this.#sockets.delete(client));
-    // The other side learns only that it closed.
+    // The other side sees only a close.
     client.on('error', () => client.destroy());
     const ports = await Promise.resolve(this.#route()).catch(() => []);
     for (const port of ports) {
@@ -66,7 +65,7 @@ export class TcpProxy {
   }
 }
 
-/** Each connection to the next one; it does not look whether members answer. */
+/** Does not check whether members answer. */
 export function roundRobin(ports: readonly number[]): Route {
   let next = 0;
   return () => {

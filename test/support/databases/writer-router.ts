@@ -1,4 +1,4 @@
-/** Leads every connection to the one member of a cluster that takes the writes, as a router does. */
+/** Leads every connection to the one member that takes writes. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { within } from '@matting/program/waiting.ts';
 import { at } from '../at.ts';
@@ -6,9 +6,9 @@ import { type ClusterMember, type DatabaseCluster, urlOfPort } from './cluster.t
 import { TcpProxy } from './tcp-proxy.ts';
 
 const CHECK_EACH_MS = 300;
-/** A member that does not answer a check in this time takes no writes. */
+/** A member that does not answer a check within this counts as not writable. */
 const ANSWER_MS_MAX = 2_000;
-/** After so many checks in a row the router leads to another. */
+/** Checks in a row before the router switches. */
 const FAILED_CHECKS_MAX = 2;
 
 export class WriterRouter {
@@ -30,7 +30,7 @@ export class WriterRouter {
     return router;
   }
 
-  /** Stays the same as long as it takes writes. */
+  /** Stays the same while it takes writes. */
   get writer(): ClusterMember {
     return this.#writer;
   }

@@ -1,4 +1,3 @@
-/** A fault that a proxy makes is the one that its name says: the store shows what came of it. */
 import { randomBytes } from 'node:crypto';
 import { HeadObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import ava from 'ava';

@@ -1,4 +1,4 @@
-/** Hurts what passes between client and store; the Host header stays, for signatures. */
+/** Keeps the Host header, which signatures cover. */
 import { once } from 'node:events';
 import {
   Agent,
@@ -12,41 +12,35 @@ import type { AddressInfo, Socket } from 'node:net';
 import { Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 
-/** Requests that are remembered for assertions. */
 const SEEN_MAX = 10_000;
 
 export type Fault =
-  /** Answered here, without the store: 500 InternalError, 503 SlowDown; 200: as if it were done. */
+  /** The store gets nothing. 200: pretended success. */
   | { readonly kind: 'answer'; readonly status: number; readonly code: string }
-  /** The connection ends after so many bytes of the request's body reached the store. */
+  /** Bytes of the request's body that reach the store. */
   | { readonly kind: 'reset-request'; readonly afterBytes: number }
-  /** The connection ends after so many bytes of the answer's body. */
+  /** Bytes of the answer's body. */
   | { readonly kind: 'reset-answer'; readonly afterBytes: number }
-  /** The store does it, and its answer is lost. */
   | { readonly kind: 'lose-answer' }
-  /** One byte of the request's body is another one. */
   | { readonly kind: 'corrupt-request' }
-  /** One byte of the answer's body is another one. */
   | { readonly kind: 'corrupt-answer' }
-  /** Nothing comes after so many bytes of the answer's body; 0: no answer at all. */
+  /** Bytes of the answer's body; 0: no answer at all. */
   | { readonly kind: 'hang'; readonly afterBytes: number }
-  /** The store's Date is off by so much; 'refused': a store finds the client's clock wrong. */
+  /** Shifts the store's Date; 'refused': the store answers RequestTimeTooSkewed. */
   | { readonly kind: 'clock'; readonly offMs: number; readonly refused?: boolean }
-  /** The connection ends before anything was read: as where nobody listens. */
+  /** Ends before anything was read. */
   | { readonly kind: 'refuse' };
 
 export interface FaultMatch {
   readonly method?: string;
-  /** Path and query as they are sent. */
+  /** Path and query as sent. */
   readonly url?: RegExp;
-  /** Only requests that have this header. */
   readonly header?: string;
-  /** So many requests meet it; all that match where absent. */
+  /** Absent: every match. */
   readonly times?: number;
 }
 
 export interface InjectedFault {
-  /** Requests that met it. */
   readonly met: number;
   lift(): void;
 }
@@ -64,7 +58,6 @@ interface Injected {
 }
 
 export class FaultProxy {
-  /** The store's scheme, host and port. */
   readonly #target: URL;
   readonly #server: Server;
   readonly #agent = new Agent({ keepAlive: true });
@@ -74,7 +67,7 @@ export class FaultProxy {
   private constructor(target: string) {
     this.#target = new URL(target);
     this.#server = createServer((request, response) => {
-      // A request that was cut off has no socket any more.
+      // An aborted request has no socket later.
       const { socket } = request;
       void this.#pass(request, response, socket).catch(() => socket.destroy());
     });
@@ -92,12 +85,12 @@ export class FaultProxy {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** The latest ones, oldest first. */
+  /** Oldest first. */
   get seen(): readonly SeenRequest[] {
     return this.#seen;
   }
 
-  /** The first fault that matches is met; the earliest injected comes first. */
+  /** The first injected match wins. */
   inject(fault: Fault, match: FaultMatch = {}): InjectedFault {
     const injected: Injected = { match, fault, met: 0 };
     this.#faults.add(injected);
@@ -150,13 +143,13 @@ export class FaultProxy {
     const date = fault?.kind === 'clock' ? { date: dateOff(fault.offMs) } : {};
     response.writeHead(answer.statusCode ?? 502, { ...answer.headers, ...date });
     const hurt = hurtAnswer(fault, socket);
-    // A reset or a client that went away: both ends are closed by pipeline.
+    // Pipeline closes both ends on a reset or an aborted client.
     await pipeline(hurt === undefined ? [answer, response] : [answer, hurt, response]).catch(() =>
       socket.destroy(),
     );
   }
 
-  /** Undefined: the connection to the store was lost first. */
+  /** Undefined: the connection was lost first. */
   async #forward(
     request: IncomingMessage,
     fault: Fault | undefined,
@@ -168,7 +161,7 @@ export class FaultProxy {
       port: this.#target.port,
       method,
       path: url,
-      // `expect` was answered by this server.
+      // This server answered `expect` already.
       headers: withoutHeaders(rawHeaders, ['expect', 'connection']),
       setHost: false,
     });
@@ -184,7 +177,7 @@ export class FaultProxy {
   }
 }
 
-/** True: nothing is passed on. */
+/** True: nothing is forwarded. */
 async function answerHere(
   fault: Fault,
   request: IncomingMessage,
@@ -194,7 +187,7 @@ async function answerHere(
     request.socket.destroy();
     return true;
   }
-  // Nothing is ever answered: the client gives up.
+  // The client times out.
   if (fault.kind === 'hang' && fault.afterBytes === 0) return true;
   const skewed = fault.kind === 'clock' && fault.refused === true;
   if (fault.kind !== 'answer' && !skewed) return false;
@@ -221,7 +214,7 @@ function hurtAnswer(fault: Fault | undefined, socket: Socket): Transform | undef
   if (fault?.kind === 'hang') return cutAfter(fault.afterBytes, () => undefined);
   if (fault?.kind !== 'reset-answer') return undefined;
   return cutAfter(fault.afterBytes, (_, done) => {
-    // Bytes that were passed on leave before the connection ends.
+    // Flush before the connection ends.
     setImmediate(() => {
       socket.destroySoon();
       done(new Error('reset'));
@@ -231,7 +224,7 @@ function hurtAnswer(fault: Fault | undefined, socket: Socket): Transform | undef
 
 type Callback = (error?: Error | null, data?: Buffer) => void;
 
-/** Passes `bytes` on, and gives what then comes to `cut`. */
+/** Passes `bytes` on; the next piece goes to `cut`. */
 function cutAfter(bytes: number, cut: (piece: Buffer, done: Callback) => void): Transform {
   let left = bytes;
   return new Transform({
@@ -248,7 +241,6 @@ function cutAfter(bytes: number, cut: (piece: Buffer, done: Callback) => void): 
   });
 }
 
-/** The first byte of the body is another one. */
 function corrupted(): Transform {
   let first = true;
   return new Transform({

@@ -20,20 +20,18 @@ import { findStore, type Identity, StoreProgram } from './store-program.ts';
 const KINDS = ['versitygw', 'minio'] as const;
 export type ObjectStoreKind = (typeof KINDS)[number];
 
-/** The same in every store. */
 export const IDENTITY: Identity = {
   accessKeyId: 'testaccess',
   secretAccessKey: 'testsecret0123456789',
   region: 'us-east-1',
 };
 
-/** The SDK's chain of credentials reads these. */
+/** Of the SDK's credential chain. */
 export const CREDENTIALS_ENV: Readonly<Record<string, string>> = {
   AWS_ACCESS_KEY_ID: IDENTITY.accessKeyId,
   AWS_SECRET_ACCESS_KEY: IDENTITY.secretAccessKey,
 };
 
-/** The kinds that this run is about. */
 export const OBJECT_STORES: readonly ObjectStoreKind[] = kindsOf(
   process.env.MATTING_TEST_OBJECT_STORES,
 );
@@ -47,7 +45,6 @@ function kindsOf(list: string | undefined): readonly ObjectStoreKind[] {
   });
 }
 
-/** False: it runs. */
 export function missingStore(kind: ObjectStoreKind): string | false {
   if (findStore(kind) !== undefined) return false;
   return kind === 'versitygw'
@@ -55,36 +52,29 @@ export function missingStore(kind: ObjectStoreKind): string | false {
     : `no ${kind} here: put it in the PATH, or set MATTING_TEST_TOOLS to its directory`;
 }
 
-/** A test that is about one store takes this one: the first that is here. */
+/** For tests that need only one store. */
 export const OBJECT_STORE: ObjectStoreKind =
   OBJECT_STORES.find(kind => missingStore(kind) === false) ?? 'versitygw';
 
 interface UrlOptions {
-  /** The prefix within the bucket; none where absent. */
   readonly prefix?: string;
-  /** Stands in for the store's own: that of a FaultProxy. */
+  /** Such as a FaultProxy's. */
   readonly endpoint?: string;
-  /** More parameters of the URL. */
   readonly parameters?: Readonly<Record<string, string>>;
 }
 
 export interface TestObjectStore {
   readonly kind: ObjectStoreKind;
   readonly endpoint: string;
-  /** The bucket is empty when the tests begin. */
   readonly bucket: string;
-  /** The value for MATTING_STORAGE_URL. */
+  /** The value of MATTING_STORAGE_URL. */
   url(options?: UrlOptions): string;
-  /** A client with all rights. */
   readonly client: S3Client;
-  /** Removes every object of the bucket. */
   empty(): Promise<void>;
-  /** Creates one more bucket, empty; gives its name. */
   createBucket(): Promise<string>;
-  /** The server dies by SIGKILL; `start` brings it back on its port. */
+  /** By SIGKILL; `start` uses the same port. */
   kill(): Promise<void>;
   start(): Promise<void>;
-  /** Answers nothing until `thaw`. */
   freeze(): void;
   thaw(): void;
   close(): Promise<void>;
@@ -143,7 +133,7 @@ function storageUrl(bucket: string, options: UrlOptions & { readonly endpoint: s
   return `s3://${bucket}${prefix === '' ? '' : `/${prefix}`}?${query}`;
 }
 
-/** Started before the file's first test; this process's credentials are the store's. */
+/** Starts before the file's first test and sets this process's credentials. */
 export function useObjectStore(
   test: Pick<GroupTest, 'before' | 'after'>,
   kind: ObjectStoreKind,

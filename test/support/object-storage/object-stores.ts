@@ -1,4 +1,3 @@
-/** The same tests on each object store that a run is about. */
 import type { ExecutionContext, SerialFn } from 'ava';
 import { type GroupTest, groupIf } from '../database.ts';
 import {
@@ -11,13 +10,12 @@ import {
 
 type Declare = (title: string, body: (t: ExecutionContext) => unknown) => void;
 
-/** Declares tests of one kind of store, and what is around each of them. */
 export interface StoreTest extends GroupTest {
   readonly skipIf: (condition: boolean) => Declare;
   beforeEach(hook: () => unknown): void;
 }
 
-/** Tests named `<name> on <kind> › <title>`; skipped where a store is not here. */
+/** Names tests `<name> on <kind> › <title>`; skips them if the store is missing. */
 export function onObjectStores(
   test: SerialFn,
   name: string,

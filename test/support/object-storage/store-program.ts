@@ -1,4 +1,3 @@
-/** Real object stores as child processes on temporary directories: versitygw and MinIO. */
 import type { ChildProcess } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
@@ -17,7 +16,7 @@ export interface Identity {
 
 const START_MS_MAX = 60_000;
 const READY_POLL_MS = 50;
-/** A free port may be taken by another process before the program has it. */
+/** Another process may take the port before the store binds it. */
 const START_TRIES_MAX = 3;
 const LOG_LINES_MAX = 40;
 
@@ -34,7 +33,7 @@ function launchOf(
 ): Launch {
   const data = path.join(directory, 'data');
   mkdirSync(data, { recursive: true });
-  // Neither reads settings or credentials of this machine.
+  // Neither reads this machine's settings or credentials.
   const home = { PATH: process.env.PATH, HOME: directory };
   const address = `127.0.0.1:${port}`;
   if (name === 'versitygw') {
@@ -68,13 +67,13 @@ function launchOf(
       MINIO_REGION: region,
       MINIO_BROWSER: 'off',
       MINIO_UPDATE: 'off',
-      // One directory of the system's disk is enough for tests.
+      // Allows a directory on the system's disk.
       MINIO_CI_CD: '1',
     },
   };
 }
 
-/** The program's file, where it is installed or build-versitygw.sh put it; undefined: nowhere. */
+/** Installed, or built by build-versitygw.sh; undefined: neither. */
 export function findStore(name: StoreProgramName): string | undefined {
   const installed = findProgram(name);
   if (installed !== undefined || name !== 'versitygw') return installed;
@@ -99,7 +98,6 @@ export class StoreProgram {
     process.once('exit', () => this.#removeDirectory());
   }
 
-  /** Resolves when it runs and answers. */
   static async start(name: StoreProgramName, identity: Identity): Promise<StoreProgram> {
     const program = new StoreProgram(name, identity);
     for (let tries = 1; ; tries += 1) {
@@ -117,7 +115,7 @@ export class StoreProgram {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** Listens on the port it had, with what was stored. Resolves when it answers. */
+  /** On the same port and data. */
   async listen(): Promise<void> {
     const file = findStore(this.#name);
     if (file === undefined) throw new Error(`${this.#name} is not installed`);
@@ -154,12 +152,11 @@ export class StoreProgram {
     throw new Error(`no answer within ${START_MS_MAX} ms`);
   }
 
-  /** SIGKILL; `listen` brings it back with what it had acknowledged. */
+  /** By SIGKILL; `listen` brings it back with what it acknowledged. */
   async close(): Promise<void> {
     if (this.#child !== undefined) await killChild(this.#child);
   }
 
-  /** Holds its connections and answers nothing until `thaw`. */
   freeze(): void {
     this.#child?.kill('SIGSTOP');
   }
