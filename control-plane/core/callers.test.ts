@@ -1,4 +1,3 @@
-/** Rates, keys and networks of callers, without a database. */
 import assert from 'node:assert/strict';
 import type { ApiKeyStore } from '@matting/accounts/keys/api-key-store.ts';
 import { refusalOfKey } from '@matting/accounts/keys/key-policy.ts';
@@ -21,7 +20,6 @@ const test = ava.serial;
 
 const START = 1000 * RATE_WINDOW_MS;
 
-/** The shared row without its database, on a clock the test sets. */
 class Quotas {
   now = START;
   statements = 0;
@@ -120,7 +118,7 @@ test('rates › show the requests at other replicas with the next lease', async 
   t.is(first.remaining, 119);
   await limits.take('acme', 'submissions');
   const third = await limits.take('acme', 'submissions');
-  // 100 of the other's, 2 in advance, 2 leased of which 1 is left.
+  // The other replica has 100, 2 of them in advance, and leased 2, of which 1 is left.
   t.is(third.remaining, 120 - 104 + 1);
   t.is(await takenBy(limits, 100), 17);
 });
@@ -129,10 +127,9 @@ test('rates › take a new window from the database, even before the own one has
   const { quotas, limits } = opened({ submissions: 2, reads: 60 });
   t.is(await takenBy(limits, 5, 'reads'), 5);
   quotas.now = START + RATE_WINDOW_MS;
-  // The next lease meets the new window, and its one block is lost; what was spent in the old one
-  // counts no more.
+  // The next lease falls in the new window and loses one block; what the old one spent counts no
+  // more.
   t.is(await takenBy(limits, 100, 'reads'), 59);
-  // A clock that is set back is believed too.
   quotas.now = START - 3 * RATE_WINDOW_MS;
   t.is(await takenBy(limits, 5), 2);
 });
@@ -264,7 +261,7 @@ test('uses of keys › no more keys are noted than may be: the oldest go', async
 
 const BOUNDS = { linkMax: 2, accountMax: 8, max: 16 };
 
-/** Takes places for links of the account until it is refused; says with which code. */
+/** Opens links until one is refused; returns the code. */
 function fill(readers: ResultReaders, accountId: string) {
   for (let job = 0; ; job += 1) {
     try {

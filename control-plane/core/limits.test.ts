@@ -1,4 +1,3 @@
-/** Properties of queues, rates and times that accounts share. */
 import assert from 'node:assert/strict';
 import { leaseQuota, quotaBlockOf, RATE_WINDOW_MS } from '@matting/accounts/rates/rate-windows.ts';
 import type { JobState } from '@matting/queue/job.ts';
@@ -86,7 +85,7 @@ test('a share of the queue › is what Retry-After counts, not the jobs of other
 
 test('a share of the queue › downloads are waited for no longer than they may take', t => {
   const ahead = { queueExcess: 1e6, ownExcess: 64, unfetched: 16, accounts: 1 };
-  // The megapixels alone would take 6400 s at that pace.
+  // At that pace the megapixels alone would take 6400 s.
   const pace = { megapixelsPerS: 0.01, fetchMsMax: 60_000 };
   t.is(retryAfterS(ahead, pace), 60);
   t.is(retryAfterS(ahead, { ...pace, fetchMsMax: 10_000 }), 10);
@@ -106,7 +105,7 @@ test('a rate › a lease never goes beyond the limit', t => {
   t.deepEqual(leased(0), { windowStartMs: START, leased: 10, granted: 10 });
   t.deepEqual(leased(95), { windowStartMs: START, leased: 100, granted: 5 });
   t.deepEqual(leased(100), { windowStartMs: START, leased: 100, granted: 0 });
-  // Advances of others may have gone beyond it.
+  // Others' advances may exceed it.
   t.deepEqual(leased(130), { windowStartMs: START, leased: 130, granted: 0 });
   t.deepEqual(leased(85, 10), { windowStartMs: START, leased: 100, granted: 5 });
   t.deepEqual(leased(95, 10), { windowStartMs: START, leased: 105, granted: 0 });
@@ -118,9 +117,8 @@ test('a rate › starts each window empty, and ignores counts of another window'
   const fresh = { windowStartMs: next, leased: 10, granted: 10 };
   t.deepEqual(leaseQuota(undefined, { ...ask, windowStartMs: next }, next), fresh);
   t.deepEqual(leaseQuota(full, { ...ask, windowStartMs: next }, next), fresh);
-  // The advance was spent in the window before.
   t.deepEqual(leaseQuota(full, { ...ask, advance: 10 }, next + 59_999), fresh);
-  // A database whose clock was set back counts from 0 instead of refusing until it catches up.
+  // After the clock was set back, it counts from 0 instead of refusing.
   t.is(leaseQuota({ windowStartMs: next, leased: 100 }, ask, START).granted, 10);
 });
 

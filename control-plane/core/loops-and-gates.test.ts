@@ -1,4 +1,3 @@
-/** Parts that go by a clock: a lease that is held, acceptance and readiness. */
 import assert from 'node:assert/strict';
 import { syncBuiltinESMExports } from 'node:module';
 import timersPromises from 'node:timers/promises';
@@ -117,7 +116,7 @@ test('a held lease › of work that is to stop before it begins has ended', t =>
 
 const CALLER = 'caller';
 
-/** A queue by what each account has in it, in stored megapixels. */
+/** Stored megapixels by account. */
 function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
   const byAccount = new Map(
     Object.entries(accounts).map(([id, cost]) => [id, { jobs: 1, cost, unfetched: 0 }]),
@@ -128,15 +127,15 @@ function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
 }
 
 interface State {
-  /** Undefined: nodes come on demand. */
+  /** Undefined: nodes start on demand. */
   unroutableMs?: number | undefined;
-  /** Megapixels that the caller has queued. */
+  /** Of the caller. */
   megapixels: number;
   others?: Readonly<Record<string, number>>;
   nowMs?: number;
-  /** Megapixels finished in the last minute. */
+  /** Megapixels of the last minute. */
   done?: number;
-  /** Jobs done in the last ten minutes. */
+  /** Jobs of the last ten minutes. */
   doneInTen?: number;
 }
 
@@ -221,7 +220,7 @@ test('the acceptance gate › asks to come when the caller may be let in, at the
   t.is(await retryAfter({ megapixels: 101, done: 0 }), 15, 'nothing moves');
   const blip = { megapixels: 200, done: 0, doneInTen: 1200 };
   t.is(await retryAfter(blip), 50, 'a minute that stood still says little');
-  // 20 over its half, at half of the pace; what the other has queued is not waited for.
+  // 20 over its half, at half of the pace; the other's queue does not count.
   const beside = { megapixels: 70, others: { loud: 1e6 }, done: 120 };
   t.is(await retryAfter(beside), 20);
 });
@@ -297,7 +296,7 @@ test('readiness › checks at most once a second', async t => {
 test('readiness › does not wait for ever', async t => {
   const timeUp = Promise.withResolvers<boolean>();
   const waits = sinon.stub(timersPromises, 'setTimeout').callsFake(() => timeUp.promise);
-  // Without this call, modules keep the function that they imported.
+  // Without it modules keep the function that they imported.
   syncBuiltinESMExports();
   t.teardown(() => {
     waits.restore();

@@ -1,4 +1,3 @@
-/** Migrations, and the rule that they only add: old replicas' statements go on. */
 import { readFileSync } from 'node:fs';
 import { openCurrentDatabase } from '@matting/database/connect.ts';
 import { type Database, type Db, query } from '@matting/database/database.ts';
@@ -52,7 +51,7 @@ onMigrations(test, 'migrations', CORE, (test, { dialect, onEmpty }) => {
           timeoutMs: 60_000,
           what: 'a change that waits',
         });
-        // Without the bound the read ends with its time limit: it waits behind the change.
+        // Without the bound the read would wait for the change until its time limit.
         await t.notThrowsAsync(query(other, read));
         return { migrating };
       });
@@ -60,7 +59,6 @@ onMigrations(test, 'migrations', CORE, (test, { dialect, onEmpty }) => {
     }));
 });
 
-/** Statements that wait for a table. */
 async function waiting(database: Database): Promise<number> {
   const found = sql<{ id: number }>`select id from information_schema.processlist
     where state = 'Waiting for table metadata lock'`;

@@ -1,4 +1,3 @@
-/** The operator's commands of the core work if no package adds any. */
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import { runCommand } from './run-command.ts';

@@ -1,4 +1,3 @@
-/** Each end of an attempt and the job after it: the rules of job-run.ts over real gRPC. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
@@ -86,7 +85,7 @@ test('a result › is charged if the storage shows the checksum of the received 
   await harness.assertMoneySettled({ charged: 1 });
 });
 
-/** A storage without room for so many of the files that begin so. */
+/** Refuses this many files whose names begin with `kind`. */
 function fullStorage(kind: string, times: number): { blobs: BlobStore; refused: () => number } {
   let refused = 0;
   const blobs = harness.storageWith({
@@ -171,7 +170,7 @@ test('an attempt on a node › lost with a process twice fails the job for good,
 
 test('an attempt on a node › lost with its node three times fails the job, which may be sent again', async t => {
   const node = await harness.addNode();
-  // The connection breaks under the admitted image, each time.
+  // The connection breaks during the admitted upload, each time.
   node.script = admitThen(async () => {
     await node.down();
     await node.up();
@@ -185,13 +184,13 @@ test('an attempt on a node › lost with its node three times fails the job, whi
 });
 
 test('an attempt on a node › whose node hangs is cut off at the limit and tried elsewhere', async t => {
-  // The room it says it has makes it the first choice, whichever way ties fall.
+  // Its reported room makes it the first choice on any tie.
   const hanging = await harness.addNode({
     script: admitThen(exchange => exchange.cancelled),
     imagesMax: 3,
   });
   const well = await harness.addNode();
-  // The limit is the other attempt's too, which must be done in it.
+  // The other attempt has the same limit.
   await harness.startReplica({ attemptTimeoutMs: 1000 });
   const job = await harness.done();
   t.is(job.state, 'succeeded');
@@ -202,11 +201,10 @@ test('an attempt on a node › whose node hangs is cut off at the limit and trie
 const overloaded: Script = async exchange => exchange.fail('NODE_OVERLOADED');
 for (const [when, script] of [
   ['for now', overloaded],
-  // No picture worker starts.
   ['for now once it is admitted', admitThen(overloaded)],
 ] as const) {
   test(`an attempt on a node › refused ${when} goes to another node at once and counts nothing`, async t => {
-    // The room it says it has makes it the first choice, whichever way ties fall.
+    // Its reported room makes it the first choice on any tie.
     const full = await harness.addNode({ script, imagesMax: 3 });
     const well = await harness.addNode();
     const { observed } = await harness.startReplica();
@@ -257,7 +255,7 @@ test("an attempt on a node › that is the node's own fault is tried once elsewh
 
 test('an attempt on a node › that fails again and again takes its node out, and the jobs succeed elsewhere', async t => {
   const faulty = await harness.addNode(admitThen(exchange => exchange.fail('NODE_FAULT')));
-  // Slower by its own report, so that the faulty one is the first choice.
+  // Reported as slower, so that the faulty one is the first choice.
   const well = await harness.addNode({ load: () => ({ inferMs: 1000 }) });
   const { fleet } = await harness.startReplica();
   for (let sent = 0; sent < 8; sent += 1) {
@@ -308,7 +306,6 @@ test('an attempt on a node › whose input is read wrong is repeated once, and n
 test('an attempt on a node › whose input is gone from the storage fails the job, with a retry allowed', async t => {
   const node = await harness.addNode();
   await harness.startReplica();
-  // Nothing goes there until its engine is back.
   node.enginesReady = 0;
   node.report();
   await until(() => harness.replicas[0]?.fleet.snapshots()[0]?.enginesReady === 0);
@@ -410,7 +407,7 @@ async function submitWithFile(bytes: string): Promise<string> {
 
 const withUrl = (url = BACKGROUND) => ({ ...WITH_PICTURE, background: { url, input: null } });
 
-/** Answers with the URL's text; those `held` names not before it is let go. */
+/** Answers with the URL's text; for `held`, only after `letGo`. */
 function fetcher(held: string | undefined = undefined, letGo = Promise.resolve()) {
   return fetcherOf(async (url, { signal, kind }) => {
     fetched.push(`${kind} ${url}`);
@@ -418,7 +415,7 @@ function fetcher(held: string | undefined = undefined, letGo = Promise.resolve()
   });
 }
 
-/** Pictures are removed once their job is final, a moment after it. */
+/** Shortly after the job is final. */
 async function untilLeft(names: readonly (string | undefined)[]): Promise<void> {
   const isLeft = async () => isDeepStrictEqual(await harness.blobNames(), names);
   await until(isLeft, `nothing left but ${names}`);
@@ -542,7 +539,7 @@ test('a job with finishing › counts as large as its frame', async t => {
   const { fleet } = await harness.startReplica();
   const finishing = { outputWidth: 5000, outputHeight: 6000 };
   const id = await harness.submit({ asked: { finishing } });
-  // 30 megapixels of PNG, at 8 of the 42 bytes that a megapixel of a node's room stands for.
+  // 30 MP of PNG at 8 bytes a pixel; a megapixel of a node's room stands for 42.
   const free = () => fleet.snapshots()[0]?.megapixelsFree ?? 0;
   await until(() => Math.abs(1000 - (30 * 8) / 42 - free()) < 1e-6, 'the room of its frame');
   gate.resolve();
@@ -641,7 +638,6 @@ test('an image by its URL that the fields make too large › fails the job by th
   await harness.assertMoneySettled({ charged: 0 });
 });
 
-/** Over before anything is asked: what nodes say counts from the start on. */
 const NO_FIRST_GRACE = { noNodeGraceMs: 1 };
 
 const LIMITS = NodeLimits.create({

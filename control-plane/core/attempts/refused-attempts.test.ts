@@ -1,4 +1,3 @@
-/** Refusals before Admitted: some pass by waiting, others end the job. */
 import { isDeepStrictEqual } from 'node:util';
 import { headerMessage } from '@matting/nodes/matte-client-call.ts';
 import { inTurn, type Script } from '@matting/nodes/test/scripted-exchange.ts';
@@ -118,7 +117,7 @@ test('a refusal that may pass › is not reported of a job that a node admits no
   t.false(observed.includes('refused again and again'));
 });
 
-/** As many shapes and points as a request may have. */
+/** The longest hints of a request. */
 const LINES = Array.from({ length: HINT_SHAPES_MAX }, () => ({
   line: Array.from({ length: HINT_POINTS_MAX / HINT_SHAPES_MAX }, () => [1, 2] as const),
   radius: 3,

@@ -1,5 +1,3 @@
-/** A node's thumbnail lies beside its result, or nowhere, and never costs the job. */
-
 import type { Script } from '@matting/nodes/test/scripted-exchange.ts';
 import { THUMBNAIL_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';

@@ -1,5 +1,3 @@
-/** The files of a family under attempts: what a node sends and gets, and who removes what. */
-
 import { saidPlan } from '@matting/nodes/test/nodes-seen.ts';
 import { cutOutOf, type Exchange, type Script } from '@matting/nodes/test/scripted-exchange.ts';
 import { get } from '@matting/storage/test/blob-store.contract.ts';
@@ -15,7 +13,7 @@ const harness = useHarness(test);
 
 const MATTE = Buffer.from('a matte');
 
-/** A node with mattes: it answers one where it is asked for one. */
+/** Answers a matte if it was requested. */
 const matting: Script = async exchange => {
   exchange.admit();
   const input = await exchange.receive();

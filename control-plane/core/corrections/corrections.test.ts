@@ -1,4 +1,3 @@
-/** Corrections by REST: what they take over, when they are refused, and that they cost nothing. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { hold } from '@matting/http/test/held-form.ts';
@@ -11,7 +10,6 @@ const app = useTestApp(test, { syncWaitMs: 2000, credits: 1000 });
 
 const pathOf = (jobId: string) => `/v1/matting/jobs/${jobId}/corrections`;
 
-/** A job that succeeded. */
 async function firstOf(more: Record<string, unknown> = { correctable: true }, of = app) {
   const key = { 'idempotency-key': randomUUID() };
   const made = await of.post('/v1/matting/jobs', imageBody(more), key);

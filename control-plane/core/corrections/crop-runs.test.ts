@@ -1,4 +1,3 @@
-/** Which node makes a correction, by REST: one that runs a model on crops where the hints may need it. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { saidModel, saidPlan } from '@matting/nodes/test/nodes-seen.ts';
@@ -25,7 +24,7 @@ const matting: Script = async exchange => {
   else exchange.answer(input);
 };
 
-/** Another release prepares the same plan with another sum. */
+/** Another release gives the same plan another checksum. */
 const oldNode = () => ({
   script: matting,
   info: {
@@ -60,7 +59,7 @@ class Service {
     return new Service(replicas, await replicas.createCaller(10));
   }
 
-  /** Routable when it resolves. */
+  /** Resolves once it is routable. */
   async add(options: Parameters<Replicas['addNode']>[0]): Promise<ScriptedNode> {
     const node = await this.#replicas.addNode(options);
     await until(() => node.watched, 'the stream of the node');
@@ -113,7 +112,6 @@ class Service {
   }
 }
 
-/** What the last call to the node names. */
 const named = ({ headers }: ScriptedNode) => {
   const { plan, model, selectableSha256 } = headers.at(-1)!;
   return [plan, model, selectableSha256];

@@ -1,4 +1,3 @@
-/** Corrections in the database: no credit, a bound, and what a family keeps while it needs it. */
 import assert from 'node:assert/strict';
 import { UNPAID } from '@matting/queue/job.ts';
 import { laneOf } from '@matting/queue/lanes.ts';
@@ -182,7 +181,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     const taken = await stores.jobs.takeExpiredKept(100);
     t.true([...blobs, own].every(blob => taken.includes(blob)));
     t.deepEqual(await stores.jobs.takeExpiredKept(10), []);
-    // The matte of the first is nobody's now: its input, and what the open one begins with, stay.
+    // Only the first job used its matte; its input and the open correction's start stay.
     t.deepEqual(await named(stores, [...blobs, own]), [first.kept!.input!.blob, own].sort());
     const last = await succeedCorrection(stores, open);
     t.is(last.kept, null);

@@ -1,8 +1,7 @@
 /**
- * Every pair of what can happen to a family of corrections, in both orders and at once: its first
- * job is deleted, its lost result repaid, it expires, the sweep runs, a correction ends, another is
- * made. No open
- * correction ever lacks a file, and in the end none is left.
+ * Every pair of events of a family of corrections, in both orders and at once: deletion of the
+ * first job, repayment of a lost result, expiry, sweep, end of a correction, a new one. No open
+ * correction ever lacks a file, and no file is left at the end.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -25,7 +24,7 @@ import {
 
 const test = ava.serial;
 
-/** A first job, a correction that ended, one that a node works on; and the files in the storage. */
+/** A first job, an ended correction and one under way, with their files. */
 class Family {
   readonly database: Database;
   readonly first: Job;
@@ -86,7 +85,7 @@ const ACTS: Readonly<Record<string, Act>> = {
   repayment: ({ first, done, claim }, stores) => repay(stores, first, [done.id, claim.jobId]),
   async expiry({ database, first }) {
     const past = { expires_at: 1, result_blob_expires_at: 1 };
-    // Beside another act it may lose a deadlock, as any of the product's transactions.
+    // A deadlock with the other act may end it, as it may any transaction.
     await transact(database, async tx => {
       const update = tx.updateTable('jobs');
       const ofFirst = update.set(past).where('id', '=', first.id);
@@ -131,7 +130,6 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     const family = await Family.open(database, stores);
     await acts(family);
     await family.requireFiles(stores);
-    // Open jobs end, and time passes.
     await ACTS.ending!(family, stores);
     for (const row of await openOf(database, family.first)) {
       const order = await reread(stores, row);

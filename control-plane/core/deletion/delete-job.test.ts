@@ -1,4 +1,3 @@
-/** GET /v1/matting/jobs and DELETE of one, as callers send them. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -154,7 +153,6 @@ test('a result that another replica deleted is no longer sent', async t => {
   const { apiKeyId } = (await app.stores.jobs.find(id))!;
   await app.stores.queue.remove(id, apiKeyId);
   const cut = new Promise(resolve => response.once('error', resolve).once('aborted', resolve));
-  // The client reads too slowly to have all bytes before the download is cut.
   await until('the download is cut', () => app.services.resultReaders.open === 0);
   response.resume();
   await cut;

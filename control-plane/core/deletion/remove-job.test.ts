@@ -1,4 +1,3 @@
-/** A caller's DELETE in the database: against nodes, twins and the money. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { rowsOf } from '@matting/database/test/rows.ts';
@@ -23,7 +22,7 @@ import {
 
 const test = ava.serial;
 
-/** One of two at once may be the first in every round of a busy machine. */
+/** On a busy machine the same one may win many rounds. */
 const ROUNDS_MAX = 200;
 const CALLBACK = {
   url: 'https://receiver.example/hook',
@@ -81,7 +80,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
       const admit = () => stores.queue.admitted(claim);
       const atOnce = round % 2 === 0 ? admit() : undefined;
       const removing = other.queue.remove(job.id, job.apiKeyId);
-      // An admission is one statement, so a removal must begin before it to be the first.
+      // An admission is one statement, so a removal must start earlier to come first.
       const admitted = await (atOnce ?? delay(round / 4).then(admit));
       const deletion = await removing;
       seen.add(String(deletion?.kind));
@@ -128,7 +127,6 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     t.deepEqual([first?.kind, second?.kind].sort(), ['deleted', 'unchanged']);
     const now = await reread(other, job.id);
     t.is(publicState(now), 'expired');
-    // Also by the clock of a member that is behind.
     t.is(publicState({ ...now, readAtMs: 0 }), 'expired');
     t.is(now.reference, null);
     t.deepEqual(await stores.ledger.balances(job.accountId), { available: 0, reserved: 0 });

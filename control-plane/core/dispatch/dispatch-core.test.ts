@@ -17,7 +17,6 @@ const GRACE_MS = 1000;
 const FAILURE = { code: 'PROCESSING_FAILED', detail: 'a detail', retryable: true } as const;
 
 let nowMs: number;
-/** Undefined: no node. */
 let node: NodeView | undefined;
 let others: NodeView[];
 let downloadsFree: number;
@@ -36,7 +35,6 @@ function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
   return view;
 }
 
-/** As batches have it. */
 const GROUPS = { syncSlotsShare: 0.25, headStartMs: 30 * 60_000 };
 
 function coreWith(graceMs: number | undefined): typeof core {
@@ -112,7 +110,7 @@ function begun(step: Step<PlaceableJob, unknown, unknown> | undefined): string[]
   return step?.placed.map(({ job: { id }, placement }) => `${id} ${placement.kind}`);
 }
 
-/** The node reports that it works on one image and takes no other for that long. */
+/** Reports one image in work and no room for that long. */
 function occupy(estimatedWaitMs: number): void {
   node?.take({ ...REPORT, imagesInFlight: 1, estimatedWaitMs }, nowMs);
 }
@@ -164,7 +162,7 @@ test('a round › begins the jobs that an engine is about to take, and remembers
 });
 
 test('a round › knows that behind a full listing more may wait, though all of it began', t => {
-  // Doomed jobs begin without a place.
+  // Doomed jobs need no slot.
   const doomed = (count: number) => Array.from({ length: count }, () => job({ takeovers: 10 }));
   t.is(round(...doomed(LIST_MAX - 1))?.placed.length, LIST_MAX - 1);
   t.false(core.nodesAwaited, 'a listing that is not full is all that there is');
@@ -212,7 +210,7 @@ test('a round › ends a job that no routable node can do once the grace is over
   t.regex(failureIn(round(odd)), /reads avif.* starting/);
 });
 
-/** The text of the only placement, by the rules of the queue a failure that passes. */
+/** Which the queue treats as a transient failure. */
 function failureIn(step: ReturnType<typeof round>): string {
   const [one, ...others] = step?.placed ?? [];
   assert.ok(one?.placement.kind === 'failure' && others.length === 0);

@@ -1,4 +1,3 @@
-/** Which replica and node get a job, and when: claims, leases, turns, downloads, and replicas or nodes that go. */
 import assert from 'node:assert/strict';
 import {
   failingDisk,
@@ -88,7 +87,7 @@ test('a lease that is lost › when the result is there leaves neither result no
 
 test('a database that is away › for a moment delays claims and endings, and loses nothing', async t => {
   let failures = 0;
-  /** Fails the first two calls, answers the third, and so on. */
+  /** Every second call fails. */
   const flaky = <A extends unknown[], R>(method: (...args: A) => Promise<R>) => {
     let calls = 0;
     return (...args: A): Promise<R> => {
@@ -209,7 +208,7 @@ test('a job with a URL › whose file cannot be stored fails by the storage', as
 });
 
 const SUBMISSIONS = 50;
-/** The poll, and the reports of the node, whose room may have changed. */
+/** The poll and the node's reports, since its room may have changed. */
 const ROUNDS_A_SECOND_MAX = 4;
 
 test('a flood costs no round for each, and no job is forgotten', async t => {
@@ -243,7 +242,7 @@ test('a flood costs no round for each, and no job is forgotten', async t => {
   for (const id of ids) t.is((await harness.untilFinal(id)).state, 'failed');
 });
 
-/** Hosts that begin with "slow" hang until they are let go; all others answer at once. */
+/** Hosts that begin with "slow" answer once they are released. */
 class Sources {
   readonly open: string[] = [];
   readonly #letGo = Promise.withResolvers<void>();
@@ -297,7 +296,7 @@ test('a download that has ended › gives its job no turn before those that wait
     },
   });
   const sources = new Sources();
-  // Rounds stand still until this resolves, as behind a slow database.
+  // Rounds wait for it, as for a slow database.
   let listing = Promise.resolve();
   const { listClaimable } = harness.stores.queue;
   const slowList: typeof listClaimable = async (limit, lanes) => {
@@ -318,7 +317,7 @@ test('a download that has ended › gives its job no turn before those that wait
   sources.letGo();
   await until(async () => (await harness.job(url)).state === 'ready', 'the stored image');
   await until(async () => (await harness.job(url)).lease === null, 'the job given back');
-  // A run that still ended would count against its account.
+  // A run that ended only now would count against its account.
   await until(() => dispatcher.running === 0, 'the end of both runs');
   shut.resolve();
   for (const jobId of [waiting, url]) await harness.untilFinal(jobId);
@@ -330,7 +329,7 @@ const ANOTHER = 'another-replica';
 
 const fetcher = fetcherOf();
 
-/** Loses one answer, once it is armed, and lets something happen before anybody tries again. */
+/** Once armed, loses one answer and runs `act` before the retry. */
 class LostAnswer implements Losing {
   #what: 'statement' | 'commit' | undefined;
   #meanwhile: () => Promise<unknown> = async () => undefined;
@@ -359,7 +358,7 @@ function losingStore(t: ExecutionContext) {
   return { losing, own: storesOn(database).queue };
 }
 
-/** The database was away for longer than the lease, and another replica was back first. */
+/** The database was away for longer than the lease, and another replica came back first. */
 async function taken(jobId: string): Promise<Claim> {
   await harness.stores.queue.endLease(jobId);
   return claimed(harness.stores, { id: jobId }, { holder: ANOTHER, leaseMs: 600_000 });
@@ -385,7 +384,6 @@ test('a lost answer › leaves the stored input to the replica that has the job 
   const job = await harness.job(jobId);
   t.deepEqual([job.state, job.lease?.holder], ['ready', ANOTHER]);
   t.deepEqual(await harness.blobNames(), [job.input?.blob], 'what the row names is there');
-  // The other replica gives the job back, and it is done: nothing was lost.
   await harness.addNode();
   assert.ok(theirs);
   await harness.stores.queue.release(theirs);

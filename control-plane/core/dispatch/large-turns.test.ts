@@ -14,7 +14,7 @@ function waiting(jobId: string, megapixels: number, waitedMs = TURN_AFTER_MS) {
 
 const SMALL = waiting('small', 1, 0);
 const LARGE = waiting('large', 12);
-/** The machine is small and has a small image in it. */
+/** A small machine that works on a small image. */
 const BUSY = snapshotWith({ imagesInFlight: 1, imagesFree: 2, megapixelsFree: 11 });
 const IDLE = snapshotWith({ nodeId: 'other', megapixelsFree: 12 });
 
@@ -33,7 +33,7 @@ test('an image that has waited for memory has the node for itself, until it begi
   t.deepEqual(open(turns, 'small', BUSY), []);
   turns.began('large', 2);
   t.deepEqual(open(turns, 'small', BUSY), ['node']);
-  // Others have the node before the next large image.
+  // Others get the node before the next large image.
   turns.chooseNext([SMALL, LARGE], [BUSY], 1 + TURN_PAUSE_MS);
   t.deepEqual(open(turns, 'small', BUSY), ['node']);
   turns.chooseNext([SMALL, LARGE], [BUSY], 2 + TURN_PAUSE_MS);

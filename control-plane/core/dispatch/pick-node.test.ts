@@ -1,4 +1,4 @@
-/** The policy by its properties, whatever the fleet and the queue look like. */
+/** Properties that hold for any fleet and queue. */
 
 import assert from 'node:assert/strict';
 import { isProven, judged, NEW_NODE, type NodeTrust } from '@matting/nodes/node-trust.ts';
@@ -111,7 +111,7 @@ test('pickNode › says why there is none', t => {
     assert.equal(kind === 'incapable', fleet.length > 0 && capable.length === 0);
     assert.equal(kind === 'incapable', isIncapable(fleet, photo, excludedBoots));
     const good = capable.filter(node => node.ejectedUntilMs <= NOW_MS);
-    // An ejected node alone may be left out, or taken where half of the fleet is ejected.
+    // A lone ejected node may be left out, or taken if half of the fleet is ejected.
     if (capable.length > 0 && !capable.some(mayTake)) assert.equal(kind, 'busy');
     if (good.some(mayTake)) assert.equal(kind, 'picked');
   });
@@ -128,7 +128,7 @@ test('pickNode › says when time alone makes room, and has it then', t => {
     assert.ok(retryInMs > 0);
     const later = { ...now, nowMs: NOW_MS + Math.ceil(retryInMs), random };
     const thenOut = fleet.some(node => node.ejectedUntilMs > NOW_MS);
-    // Between reports only the wait shrinks: own images on their way stay in front.
+    // Between reports only the wait shrinks: images sent meanwhile still count.
     const owed = fleet.some(node => node.unreportedImages > 0);
     if (!thenOut && !owed) assert.equal(pickNode(fleet, photo, later).kind, 'picked');
   });
@@ -187,7 +187,7 @@ test('settleCropRun › leaves out a node whose run failed, and then the run', t
   t.deepEqual([alone.needs, alone.excludedBoots], [photo, memory.excludedBoots]);
 });
 
-/** All nodes but a few: of fewer, one that is not avoided is nearly always there. */
+/** With fewer nodes, one that is not avoided is nearly always present. */
 const nearlyAllNodes = fc.uniqueArray(fc.nat(39), { maxLength: 3 }).map(others => {
   const indices = Array.from({ length: 40 }, (_, index) => index);
   return new Set(indices.filter(each => !others.includes(each)).map(each => `node-${each}`));

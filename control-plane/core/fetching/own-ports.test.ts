@@ -1,4 +1,4 @@
-/** A caller's URL that names this service's own ports, where the operator opened its network. */
+/** The operator allows the network in which the service itself listens. */
 import ava from 'ava';
 import { pictureBody, Replicas } from '../test/support/replicas.ts';
 

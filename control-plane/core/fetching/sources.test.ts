@@ -1,4 +1,3 @@
-/** Answers of servers and buckets to a download, byte for byte, by real sockets. */
 import assert from 'node:assert/strict';
 import { readdir } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
@@ -23,7 +22,7 @@ const test = ava.serial;
 const MIB = 1024 * 1024;
 const FILE = Buffer.concat([pngHeader(40, 30), Buffer.from('the rest of a picture')]);
 const GZIP = gzipSync(FILE);
-/** A member of 64 KiB and some bytes that unpacks to nothing: all of it is an extra field. */
+/** A gzip member of 64 KiB that unpacks to nothing: an extra field fills it. */
 const HOLLOW = Buffer.concat([
   Buffer.from('1f8b0804000000000003ffff', 'hex'),
   Buffer.alloc(65_535),
@@ -37,11 +36,10 @@ test.before(async () => {
 });
 
 interface Fetched {
-  /** `delivered`, or the error's code; `(retryable)` behind it. */
+  /** `delivered`, or the error's code; `(retryable)` follows it. */
   readonly end: string;
   readonly detail: string;
   readonly file: Buffer;
-  /** What the connection met. */
   readonly cause?: unknown;
 }
 
@@ -70,7 +68,7 @@ async function fetched(
   } catch (error) {
     assert.ok(error instanceof ContractError, String(error));
     const { code, retryable, message: detail } = error;
-    // What a caller reads names no address and no cause of the system.
+    // Callers see no address and no system error.
     assert.doesNotMatch(detail, /127\.0\.0\.1|ECONN|localhost/);
     const cause = ((error.cause as Error)?.cause as NodeJS.ErrnoException)?.code;
     return { end: retryable ? `${code} (retryable)` : code, detail, file: Buffer.alloc(0), cause };
@@ -79,13 +77,12 @@ async function fetched(
   }
 }
 
-/** @returns what became of it, from a source that answers like this */
 async function from(handler: RequestListener, limits: Partial<FetchLimits> = {}, way: Way = {}) {
   await using source = await openSource(handler);
   return await fetched(`${source.url}/a.png`, limits, way);
 }
 
-/** Answers with these bytes, and hangs up. */
+/** Then closes the connection. */
 async function answering(...pieces: (string | Buffer)[]): Promise<Fetched> {
   await using source = await openRawSource(socket => {
     socket.end(Buffer.concat(pieces.map(piece => Buffer.from(piece as string, 'latin1'))));
@@ -165,7 +162,7 @@ test('the limit holds for received and for unpacked bytes, at each step', async 
   t.true(bomb.length < MIB);
   t.is((await encoded(bomb, 'gzip')).end, 'IMAGE_TOO_LARGE');
   t.is((await encoded(gzipSync(bomb), 'gzip, gzip')).end, 'IMAGE_TOO_LARGE');
-  // The second step gives nothing for all that the first gives.
+  // Unpacks twice to nothing.
   const hollow = gzipSync(Buffer.concat(Array(IMAGE_BYTES_MAX / 65_536 + 1).fill(HOLLOW)));
   t.true(hollow.length < MIB);
   t.is((await encoded(hollow, 'gzip, gzip')).end, 'IMAGE_TOO_LARGE');
@@ -174,7 +171,7 @@ test('the limit holds for received and for unpacked bytes, at each step', async 
 for (const [what, headers, bytesMax] of [
   ['packed', { 'content-encoding': 'gzip' }, 2 * IMAGE_BYTES_MAX],
   ['of no announced length', {}, 2 * IMAGE_BYTES_MAX],
-  // What the buffers of two sockets take.
+  // Two sockets' buffers take this much.
   ['as announced', { 'content-length': IMAGE_BYTES_MAX + 1 }, IMAGE_BYTES_MAX / 2],
 ] as const) {
   test(`a source that sends more than the limit ${what} is read no further`, async t => {
@@ -262,7 +259,7 @@ test('an answer that breaks off may be tried again', async t => {
   }
 });
 
-/** Answers with each of these statuses in turn, the last one for ever; 200 has the file. */
+/** Repeats the last status; 200 has the file. */
 async function inTurn(
   answers: readonly (readonly [status: number, retryAfter?: string])[],
   limits: Partial<FetchLimits> = {},
@@ -295,7 +292,7 @@ test('a busy source is tried again within a number of tries', async t => {
 });
 
 test('a busy source is tried again when it asks to, within a bound', async t => {
-  // Without its Retry-After the first wait alone would be over the bound of time.
+  // Without Retry-After the first wait alone would exceed the bound.
   const bound = { againMs: [60_000, 60_000], againMsMax: 2500 };
   const asked = await inTurn([[503, '1'], [200]], bound);
   isFile(t, asked, 'within the bound');

@@ -1,4 +1,3 @@
-/** Every known way in for image_url and callback_url: no connection to a forbidden address. */
 import assert from 'node:assert/strict';
 import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -104,7 +103,7 @@ test('image_url › takes public hosts on the usual ports', t => {
     'https://bücher.example/ü.png',
     'http://1.1.1.1/',
     'http://[2606:4700:4700::1111]/',
-    // Really the host example.com: a backslash is a slash.
+    // The host is example.com: a backslash counts as a slash.
     'http://example.com\\@127.0.0.1/',
   ]) {
     t.notThrows(() => requireImageUrl(text, POLICY), text);
@@ -200,7 +199,7 @@ test('callback_url › a name that resolves too late passes, and the question is
     });
     return new Promise(() => undefined);
   };
-  // The clock of the question alone keeps no process awake.
+  // A query's timer alone keeps no process awake.
   const awake = setInterval(() => undefined, 1000);
   t.teardown(() => clearInterval(awake));
   await checkOf(silent, { resolveMs: 20 }).require('https://hooks.example.com/', 'account');
@@ -222,7 +221,7 @@ const NOT_PUBLIC = [
   ...['192.168.0.0', '192.168.255.255', '198.18.0.0', '198.19.255.255', '198.51.100.7'],
   ...['203.0.113.255', '224.0.0.1', '239.255.255.250', '240.0.0.1', '255.255.255.255'],
   ...['168.63.129.16', '100.100.100.200'],
-  // IPv6: loopback, IPv4 in all its disguises, local, multicast, documentation, unassigned
+  // IPv6: loopback, forms of IPv4, local, multicast, documentation, unassigned
   ...['::', '::1', '::7f00:1', '::ffff:127.0.0.1', '::ffff:7f00:1', '::ffff:8.8.8.8'],
   ...['::ffff:0:7f00:1', '64:ff9b::7f00:1', '64:ff9b::a9fe:a9fe', '64:ff9b:1::a00:1'],
   ...['2002:7f00:1::', '2002:c0a8:101::1', '2001::1', '2001:10::1', '2001:20::1', '2001:1ff::1'],
@@ -357,7 +356,7 @@ test('the operator’s networks › open no port that images may not name', asyn
   t.deepEqual(dialled, []);
 });
 
-/** Every address is this machine's in there, so every connection is counted. */
+/** In that namespace every address is local, so every connection is counted. */
 const SET_UP = [
   'ip link set lo up',
   'ip route add local default dev lo',

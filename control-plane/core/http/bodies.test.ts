@@ -1,4 +1,3 @@
-/** JSON as a body, wherever its bytes are cut, every way in which it can be wrong, and how much of any body is read at all. */
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
 import { FIELDS_MAX, OVERLONG } from '@matting/http/body-fields.ts';
@@ -21,7 +20,7 @@ interface Parsed {
 function parse(...chunks: Buffer[]): Parsed {
   const parser = new JsonFieldsParser(MATTING_JSON, UNCOUNTED);
   const image: Buffer[] = [];
-  // A copy, since what push returns is valid until the next push only.
+  // push returns memory that it reuses.
   for (const chunk of chunks) image.push(Buffer.from(parser.push(chunk)));
   const { texts, imageGiven } = parser.finish();
   return {
@@ -32,7 +31,7 @@ function parse(...chunks: Buffer[]): Parsed {
 
 const refusal = (...chunks: Buffer[]) => refusalOf(all => parse(...all), chunks);
 
-/** Reads the body in all ways to split it, and returns one reading if they make no difference. */
+/** Splits the body in all ways; returns one reading if all are equal. */
 function readings(body: Buffer): Parsed[] {
   const read = splits(body).map(chunks => parse(...chunks));
   return read.filter((one, index) => index === 0 || !isDeepStrictEqual(one, read[0]));
@@ -221,7 +220,7 @@ test('a body › is read as JSON.parse reads it, in any chunks', t => {
         const whole = judge([body]);
         assert.deepEqual(judge(cutAt(body, at)), whole);
         if (typeof whole === 'string') return;
-        // Control characters without a backslash are left to the Base64 reader.
+        // Raw control characters are left to the Base64 reader.
         if (Buffer.from(whole.image ?? '').some(byte => byte < 0x20)) return;
         const meant = JSON.parse(body.toString()) as Record<string, string | null>;
         for (const [field, text] of Object.entries(whole.texts)) {

@@ -1,4 +1,3 @@
-/** Callers who read or send as slowly as they can, and strangers who only hold connections. */
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { syncBuiltinESMExports } from 'node:module';
@@ -22,7 +21,7 @@ import { readMattingJson } from './read-matting-body.ts';
 const PIPELINED_MAX = 16;
 const test = ava.serial;
 
-/** Far above what the system takes for a connection that is not read. */
+/** Far above the system's buffers for an unread connection. */
 const RESULT_BYTES = 32 * 1024 * 1024;
 /** Read ahead, and given to the connection. */
 const HELD_BYTES_MAX = 3 * 64 * 1024;
@@ -61,7 +60,7 @@ function connect(): net.Socket {
   return socket;
 }
 
-/** Reads no more than is there when the answer begins. */
+/** Reads only what is there when the answer begins. */
 async function headOf(socket: net.Socket): Promise<string> {
   const [first] = await once(socket, 'data');
   socket.pause();
@@ -83,7 +82,6 @@ function statusOf(head: string): number {
 
 const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
 
-/** A connection that stays after its request, or without one. */
 async function idle(text = ''): Promise<net.Socket> {
   const socket = connect();
   await once(socket, 'connect');
@@ -132,7 +130,7 @@ test('readers of result links › hold no slot if they leave before the file is 
   await closed;
   gone.resolve();
   await mock.firstCall.returnValue;
-  // The handler continues before the next request is read.
+  // The handler runs on before the next request is read.
   t.is((await app.app.inject(path)).statusCode, 200);
   await until(() => readers().open === 0);
 });
@@ -140,7 +138,6 @@ test('readers of result links › hold no slot if they leave before the file is 
 test('readers of result links › are cut off if they take nothing, not if they are slow', async t => {
   await open({ readingPace: { debtMsMax: 1000 } });
   const path = await link();
-  // The first caller reads no more.
   await ask(path);
   const { socket: slow } = await ask(path, 'Connection: close');
   let takenBytes = 0;
@@ -148,7 +145,7 @@ test('readers of result links › are cut off if they take nothing, not if they 
     takenBytes += chunk.length;
   });
   const over = once(slow, 'close');
-  // Half a megabyte at a time, with pauses: some hundred times the pace there has to be.
+  // Half a megabyte at a time with pauses: about a hundred times the minimum pace.
   while (ended.length === 0) {
     const nextBytes = takenBytes + 512 * 1024;
     slow.resume();
@@ -159,7 +156,6 @@ test('readers of result links › are cut off if they take nothing, not if they 
   t.deepEqual(ended, ['slow_reader']);
   slow.resume();
   await over;
-  // All but what came with the answer's head.
   t.true(takenBytes > RESULT_BYTES - 1024 * 1024);
   await until(() => readers().open === 0);
 });
@@ -179,7 +175,7 @@ test('readers of result links › that hold too much memory are cut off, the slo
   await open({ readingPace: { unreadBytesMax: 4 * HELD_BYTES_MAX } });
   const path = await link();
   const other = await fundedCaller(app.stores, 1);
-  // A link names nobody: the key that a connection has shown before says whose it is.
+  // A link carries no key; the one that the connection showed earlier names the account.
   const askKnown = async (token: string) => {
     const socket = await hold(token);
     socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
@@ -233,18 +229,16 @@ test('callers who take the picture as their answer › slow readers of pictures 
   const head = await headOf(refused);
   t.is(statusOf(head), 429);
   t.regex(head, /retry-after: 5/i);
-  // JSON needs no place.
+  // JSON takes no slot.
   t.is(statusOf(await headOf(submit('photo', '*/*'))), 200);
   const link = (await app.get(`/v1/matting/jobs/${jobId}`)).json().result.url;
   t.is((await app.app.inject(new URL(link).pathname)).statusCode, 429);
 
-  // One hangs up in the middle, the other continues to the end.
   slow[0]!.destroy();
   await until(() => readers().open === 1);
   slow[1]!.resume();
   await once(slow[1]!, 'close');
   await until(() => readers().open === 0);
-  // Nothing is lost: the link, and the same request again.
   t.is((await app.app.inject(new URL(link).pathname)).rawPayload.length, RESULT_BYTES);
   t.is(statusOf(await headOf(submit('photo'))), 200);
   t.is((await app.get('/v1/account')).json().credits.available, 999);
@@ -281,7 +275,7 @@ test('connections › without a key make room for newcomers, those that have bee
   const known = await hold(app.token);
   const strangers: net.Socket[] = [];
   for (let count = 0; count < 30; count += 1) {
-    // Silent ones, ones that were answered, ones in the middle of their headers.
+    // Silent, answered, or in the middle of their headers.
     const text = count % 3 === 1 ? LIVEZ : '';
     const socket = await idle(text);
     if (count % 3 === 2) socket.write('GET /livez HTTP/1.1\r\n');
@@ -338,7 +332,7 @@ async function refused(t: ExecutionContext, token: string): Promise<net.Socket> 
 test('an account that submits slowly › leaves slots to the others, and may use those that they leave', async t => {
   await open();
   const begin = sinon.spy(app.services.uploads, 'beginBoth');
-  // Ten times eight tenths.
+  // Ten times 0.8.
   app.app.server.maxConnections = 10;
   const { token } = await fundedCaller(app.stores, 0);
   const slow: net.Socket[] = [];
@@ -352,7 +346,7 @@ test('an account that submits slowly › leaves slots to the others, and may use
   await until(() => begin.callCount === 6);
   (await refused(t, token)).destroy();
   for (const socket of slow) socket.destroy();
-  // A place comes back with the end of its connection.
+  // Its slot is free once the connection has ended.
   while (begin.callCount === 6) {
     const again = submitting(app.token, 'again');
     await Promise.race([once(again, 'data'), until(() => begin.callCount > 6)]);
@@ -366,7 +360,7 @@ test('senders of bodies › may continue while their bytes pay for the time', as
   const uploads = app.services.uploads.beginBoth(app.accountId);
   const started = readMattingJson(body, uploads, { ...BOUNDS, debtMsMax: 250 });
   body.write('{"image_base64":"');
-  // Each piece pays for many times the pause that follows it.
+  // Each piece buys many times the pause after it.
   for (let count = 0; count < 12; count += 1) {
     body.write('A'.repeat(4096));
     await delay(25);
@@ -380,9 +374,7 @@ const CALLERS = 30;
 
 class Caller {
   readonly socket: net.Socket;
-  /**
-   * Resolves with the bytes received until the connection ended, or with the error that ended it.
-   */
+  /** Rejects with the connection's error. */
   readonly end: Promise<string>;
 
   constructor() {

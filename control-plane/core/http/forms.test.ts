@@ -1,4 +1,3 @@
-/** Forms and pictures as bodies over real connections: cut, slow, endless, in odd pieces. */
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import net from 'node:net';
@@ -103,7 +102,7 @@ test('forms › whose senders disconnect leave nothing, in either file', async t
       await until(async () => (await left()).files === was.files + index + 1);
       t.is(app.services.uploads.open, 1);
       socket[end]();
-      // The slot is given back behind the files.
+      // The slot is free after the files.
       await until(async () => {
         const { files, open: slots } = await left();
         return files === was.files && slots === 0;
@@ -128,7 +127,7 @@ async function refusedSlow(
     t.regex(error.message, /too slowly/);
     return true;
   });
-  // The stream is left open for the answer.
+  // The stream stays open for the answer.
   t.false(body.destroyed);
   t.is(body.listenerCount('readable') + body.listenerCount('end'), 0);
 }
@@ -154,7 +153,7 @@ test('senders of forms and pictures › are refused if they are too slow, and le
 test('a background › shares its picture’s slot, so that two requests never wait for each other', async t => {
   const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 60_000 } }, t);
   const { uploads } = narrow.services;
-  // An account has one of two slots at most, so the second request waits for the first.
+  // An account has at most one of two slots, so the second request waits.
   let holding = 0;
   let done = 0;
   const requests = [1, 2].map(async () => {
@@ -171,7 +170,7 @@ test('a background › shares its picture’s slot, so that two requests never w
       t.is(judged.bytes, image.length);
       if (upload === both.background) holding -= 1;
       await upload.abort();
-      // The slot goes to the other request once both uploads of this one have ended.
+      // The slot passes on once both uploads have ended.
       if (upload === both.image) t.is(uploads.waiting, 1 - done);
     }
     done += 1;

@@ -1,4 +1,3 @@
-/** Bodies at the bound, to the byte, and what four of them at once cost of memory. */
 import { BOUNDARY, FORM_TYPE, imagePart, partOf } from '@matting/http/test/forms.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava from 'ava';
@@ -81,7 +80,7 @@ for (const [name, bodyOf] of Object.entries(FORMS)) {
   });
 }
 
-/** Far below the bodies together (200 to 280 MB); measured growth is about 40 MB. */
+/** The bodies together have 200 to 280 MB; measured growth is about 40 MB. */
 const RSS_GROWTH_MAX = 160 * 1024 * 1024;
 
 for (const [name, bodyOf] of Object.entries(FORMS)) {

@@ -1,5 +1,3 @@
-/** The operator's port: its key, what it tells and changes, what its log says, its proxy to the nodes. */
-
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -101,10 +99,10 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     await stores.sightings.note('two', [{ ...unreachable, state: 'serving', cause: null }], 1e5);
     const some = await shown();
     t.deepEqual([some.state, some.cause], ['live', `${cause} (as 1 of 2 control planes see it)`]);
-    // A replica that was killed says nothing for longer than its lease.
+    // A killed replica is silent for longer than its lease.
     await stores.sightings.note('two', [{ ...unreachable, state: 'serving', cause: null }], -1);
     t.is((await shown()).state, 'unreachable');
-    // Sightings of the process before show nothing of this one.
+    // Sightings of the previous process do not count.
     await register(stores, nodeId, '');
     t.is((await shown()).state, 'joining');
     for (const replica of ['one', 'two']) await stores.sightings.remove(replica);
@@ -166,7 +164,7 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     t.deepEqual((await ids('state=final')).sort(), [busy.id, failed.job.id].sort());
     const shown = (await ask(app, `/operator/jobs/${busy.id}`)).json();
     t.is(shown.state, 'succeeded');
-    // The link is the capability, the source the caller's business.
+    // The link is a capability, and the source is the caller's.
     t.false(JSON.stringify(shown).includes((await reread(stores, busy.id)).result!.token));
   });
 
@@ -237,18 +235,18 @@ test("the operator's key › that is not configured leaves everything behind it 
 
 const AGENT = 'matting-service/1 (image fetch)';
 const WHO: readonly [headers: Record<string, string>, isChosen: boolean][] = [
-  // Prometheus by address, by the name of a container, of a service and of the operator's choice.
+  // Prometheus by address, container, service or configured name.
   [{ host: '10.4.0.7:9464' }, true],
   [{ host: '[fd00::7]:9464' }, true],
   [{ host: 'control-plane-1:9464' }, true],
   [{ host: 'matting.shop.svc.cluster.local:9464' }, true],
   [{ host: 'links.example' }, true],
   [{ host: 'Metrics.Example:9464' }, true],
-  // A page of anybody whose name leads here.
+  // Hostile pages whose names resolve to this machine.
   [{ host: 'evil.example:9464' }, false],
   [{ host: 'links.example.evil.example' }, false],
   [{ host: 'evil.example@127.0.0.1' }, false],
-  // The service itself, by the URL of a caller.
+  // The service's own fetch of a caller's URL.
   [{ host: '127.0.0.1:9464', 'user-agent': AGENT }, false],
   [{ host: '127.0.0.1:9464', 'user-agent': 'Prometheus/3.4' }, true],
 ];

@@ -1,4 +1,3 @@
-/** Answers of the public port to any request, and to headers. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Answered } from '@matting/http/answer-log.ts';
@@ -15,7 +14,7 @@ const { lines, logger } = linesLogger('trace');
 const logged = () => lines.map(line => JSON.stringify(line));
 const app = useTestApp(test, { onAnswered: answer => answered.push(answer), logger });
 
-/** Checks the code alone: test/contract/answers.test.ts provokes each problem's text once. */
+/** test/contract/answers.test.ts checks the texts. */
 function assertProblem(t: ExecutionContext, answer: LightMyRequestResponse, code: ErrorCode) {
   t.is(answer.statusCode, ERROR_CATALOGUE[code].http, answer.payload);
   t.is(answer.json().code, code);
@@ -49,7 +48,7 @@ test('the instance is a URI reference, whatever the path was', async t => {
   };
   for (const [path, instance] of Object.entries(instances)) {
     const head = headOf(`GET ${path} HTTP/1.1`, 'Host: x', 'Connection: close');
-    // Unchanged: inject would escape it.
+    // inject would escape it.
     t.is(jsonIn(await converse(await app.listen(), head)).instance, instance);
   }
 });
@@ -152,7 +151,7 @@ const READS = ['/v1/account', '/v1/account/keys', `/v1/matting/jobs/${randomUUID
 
 type Headers = Record<string, string | string[] | undefined>;
 
-/** The code every keyed path answers with, the same one; nothing is left of the request. */
+/** The code of every keyed path, which must be the same. */
 async function refused(headers: Headers): Promise<{ code: ErrorCode; challenge: unknown }> {
   const jobs = await app.countJobs();
   const answers = [

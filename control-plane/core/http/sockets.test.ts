@@ -1,5 +1,3 @@
-/** Bytes over real connections: what is a request, how it is named, and where it ends. */
-
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -53,7 +51,7 @@ test('slow and idle connections have an end', t => {
   t.is(server.maxConnections, publicConnectionsMax());
   t.is(publicConnectionsMax(1_048_576), 10_000);
   t.is(publicConnectionsMax(256), 128);
-  // Longer than the longest wait for a job, on which nothing is sent.
+  // Longer than the longest wait for a job, during which nothing is sent.
   t.is(server.timeout, 90_000);
 });
 
@@ -91,10 +89,8 @@ test('bodies whose length a proxy may read differently', async t => {
     head(keyed('Transfer-Encoding: chunked, chunked')) + chunk,
     head(keyed('Transfer-Encoding: gzip', 'Transfer-Encoding: chunked')) + chunk,
   ];
-  // The bytes behind it are not a request.
   for (const text of hostile) await refused(t, text + behind);
   t.is(await app.countJobs(), before);
-  // An answer that is under way comes first.
   const first = await converse(port, head([], 'GET /livez HTTP/1.1') + hostile[2]);
   t.deepEqual(statusesIn(first), [200, 400]);
   const plain = keyed('Transfer-Encoding: Chunked', 'Connection: close');
@@ -193,7 +189,7 @@ test('the name of a request › the line of a request leads to its account and i
     [202, accountId, jobId],
     [200, accountId, jobId],
     [409, accountId, jobId],
-    // A result link: whose result it is.
+    // A result link names the result's owner.
     [200, accountId, jobId],
     [200, accountId, undefined],
     [401, undefined, undefined],
@@ -227,7 +223,7 @@ test('the id of a request › is logged if the caller leaves, while it waits and
   waiting.destroy();
   t.deepEqual(await left(), [499, true, app.accountId, jobId]);
 
-  // More than lies in the buffers of both ends.
+  // More than both ends buffer.
   const { token } = await app.succeedJob(jobId, Buffer.alloc(32 * 1024 * 1024));
   lines.length = 0;
   const reading = await send(`GET /v1/results/${token} HTTP/1.1\r\nHost: x\r\n\r\n`);
@@ -346,7 +342,7 @@ test('the name of a request › a caller too slow with headers or body gets that
     'two connections and an upload',
     () => sockets.length >= 2 && app.services.uploads.open > 0,
   );
-  // Node does so once headersTimeout or requestTimeout have passed.
+  // Node does so after headersTimeout or requestTimeout.
   const late = Object.assign(new Error('late'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' });
   for (const socket of sockets) server.emit('clientError', late, socket);
   for (const answer of await Promise.all([slowHead, slowBody])) {

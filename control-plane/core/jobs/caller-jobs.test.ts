@@ -1,4 +1,3 @@
-/** A caller's list of jobs: what it holds, in which order, and how its pages follow each other. */
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import {
@@ -29,7 +28,7 @@ onStores(test, "a caller's jobs", (test, { database, stores }) => {
     return pages;
   }
 
-  /** Some of each state, the oldest first, among those of another key. */
+  /** Jobs of each state, the oldest first, among another key's. */
   async function crowd(count: number) {
     const { accountId, apiKeyId } = await fundedCaller(stores, 1000);
     const ids: string[] = [];
@@ -51,7 +50,7 @@ onStores(test, "a caller's jobs", (test, { database, stores }) => {
 
   test('are the key’s own, the newest first, on pages that leave none out and repeat none', async t => {
     const { apiKeyId, ids } = await crowd(13);
-    // All at one instant: the id decides.
+    // The same instant, so that the id decides.
     await database.kysely
       .updateTable('jobs')
       .set({ created_at: 5 })

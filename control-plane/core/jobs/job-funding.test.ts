@@ -1,5 +1,3 @@
-/** Who pays for a job is the same here and in SQL, and one kind pays for it. */
-
 import { JOB_CLASSES, UNPAID } from '@matting/queue/job.ts';
 import ava from 'ava';
 import { sql } from 'kysely';

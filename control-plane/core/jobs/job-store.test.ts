@@ -1,4 +1,3 @@
-/** Jobs in the database: how they are submitted, found, kept, measured and removed; and those with finishing. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rowsOf, setIn } from '@matting/database/test/rows.ts';
@@ -254,7 +253,7 @@ const REMEMBERED_MS = 600_000;
 onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) => {
   const other = replica();
 
-  /** Ages the job as if it had been made so long ago, and had ended at once or not at all. */
+  /** Moves its times back; an ended job then ended at once. */
   async function age(jobId: string, ageMs: number): Promise<void> {
     const { readAtMs, finishedAtMs } = await reread(stores, jobId);
     const atMs = readAtMs - ageMs;
@@ -278,7 +277,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
 
   test('are kept while their time runs, and freed once it is over', async t => {
     const job = await succeeded();
-    // Far enough from the end that the test's own time is no part of it.
+    // The test itself takes less than this margin.
     await age(job.id, REMEMBERED_MS - 60_000);
     t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     await age(job.id, REMEMBERED_MS);
@@ -365,7 +364,7 @@ onStoresInCi(test, 'jobs in pages', (test, { stores, database }) => {
       const { claim } = await running(stores, newJob(accountId));
       assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     }
-    // The job distinguishes ends of one millisecond.
+    // Ends of one millisecond are ordered by id.
     const { kysely } = database;
     await kysely
       .updateTable('jobs')

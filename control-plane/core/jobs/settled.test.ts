@@ -1,4 +1,3 @@
-/** If a package's part in a job's end fails, the job still ends. */
 import assert from 'node:assert/strict';
 import { OvertakenError } from '@matting/database/database.ts';
 import type { SettledJob, SettledStep } from '@matting/queue/settled-steps.ts';
@@ -20,7 +19,7 @@ import {
 
 const test = ava.serial;
 
-/** A server that has chosen this transaction to end answers so. */
+/** MySQL's answer to the transaction that it chose to abort. */
 const deadlock = () => Object.assign(new Error('Deadlock found'), { errno: 1213 });
 
 onStores(test, "a step of a job's end", (test, { database, stores }) => {

@@ -1,5 +1,3 @@
-/** The megapixels that an autoscaler of nodes follows. */
-
 import { MetricSet } from '@matting/program/metric-set.ts';
 import ava from 'ava';
 import { countSubmitted, waitingMegapixels } from './work-by-model.ts';

@@ -1,5 +1,3 @@
-/** Jobs that name a model on their way to nodes, over gRPC: whose they are, and what is told. */
-
 import { saidModel, saidPlan } from '@matting/nodes/test/nodes-seen.ts';
 import type { Exchange } from '@matting/nodes/test/scripted-exchange.ts';
 import type { ModelRun, SelectableModel } from '@matting/proto/gen/matting/v1/matte_service.ts';

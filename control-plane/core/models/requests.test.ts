@@ -1,4 +1,3 @@
-/** The field `model` and GET /v1/models, as callers meet them. */
 import { randomUUID } from 'node:crypto';
 import { FORM_TYPE, formOf, imagePart } from '@matting/http/test/forms.ts';
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
@@ -23,7 +22,7 @@ const test = ava.serial;
 
 const OFFERED = ['standard', 'heavy', 'gone'];
 const app = useTestApp(test, { modelsOffered: OFFERED });
-/** As a node of 0.3.0, which also loads others. */
+/** A node of 0.3.0, which loads other models too. */
 const models = modelsSeen(saidPlan('standard'), saidModel('heavy'), saidModel('hidden'));
 const NODE: NodeAbility = { ...ABILITIES, models };
 
@@ -109,7 +108,7 @@ test('a model that no node has is refused, once nodes were there for the grace p
     'INVALID_PARAMETER',
     'model',
   );
-  // Another sum than the one that its name stands for is none.
+  // A model with another checksum does not count.
   app.advertise([{ ...NODE, models: modelsSeen(saidPlan('standard')) }]);
   await assertRefused(t, app, one('heavy'), 'INVALID_PARAMETER', 'model');
   app.advertise([

@@ -1,4 +1,3 @@
-/** Jobs under a lease: who wins one and who loses it, each guard of its fence by itself, what ends write and refuse. */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { rowOf, rowsOf } from '@matting/database/test/rows.ts';
@@ -126,7 +125,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
       secretKeyId: 'k1',
     };
     const ok = await running(stores, newJob(account, { callback }));
-    // Another replica takes the job over, and tells of its end all the same.
+    // The next holder reports the same end.
     t.true(await stores.queue.renew(ok.claim, 0));
     const heir = await claimed(stores, await reread(stores, ok.job.id), { holder: 'heir' });
     t.true(await stores.queue.succeed(heir, resultOf(heir), HOUR_MS, {}));
@@ -167,7 +166,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 });
 
-/** Wraps the database: `act` runs once, after the first statement of that kind. */
+/** `act` runs once, after the first statement of that kind. */
 function withActAfter(
   database: Database,
   kind: 'SelectQueryNode' | 'UpdateQueryNode',
@@ -210,7 +209,7 @@ onBalancedStores(test, 'the fence of a job', (test, { dialect, database, replica
     t.true(await stores.queue.renew(heir, LEASE_MS));
   });
 
-  // SQLite runs one writing transaction at a time: nothing comes between its statements.
+  // SQLite has one writing transaction at a time, so nothing comes between.
   if (dialect === 'sqlite') return;
 
   test('an ending that is overtaken by its own replica ends nothing', async t => {

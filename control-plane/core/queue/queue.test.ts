@@ -1,4 +1,3 @@
-/** The queue in the table, on both databases: as every queue, and by the plans of its reads. */
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
 import { addTo, rowOf } from '@matting/database/test/rows.ts';
@@ -36,7 +35,7 @@ onBalancedStores(test, 'the queue', (test, { database, stores }) => {
 const FLOOD = 3000;
 const ROWS_A_STATEMENT = 250;
 
-/** Copies of a job's row: what so many submissions would leave. */
+/** Copies the job's row instead of submitting. */
 async function flood(database: Database, jobId: string, count: number): Promise<void> {
   const { kysely } = database;
   const row = await rowOf(kysely, 'jobs', { id: jobId });
@@ -57,7 +56,7 @@ onStores(test, 'lanes', (test, { dialect, database, stores }) => {
     const flooding = await submitted(stores, newJob(account, key));
     await flood(database, flooding.id, FLOOD);
     const ready = await submitted(stores, newJob(account, { apiKeyId: key.apiKeyId }));
-    // The server itself does so every now and then; its choice must not depend on when.
+    // The server does so now and then; its plan must not depend on when.
     if (dialect === 'mysql') await sql`analyze table jobs`.execute(database.kysely);
     const asked = await statementsOf(database, async ({ queue }) => {
       const lanes = await queue.listLanes();

@@ -1,4 +1,3 @@
-/** Jobs and the links to their results: what is read, for how long, and what is told where a file is gone. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
@@ -49,7 +48,7 @@ test('unknown jobs, malformed ids and jobs of other keys get the same answer', a
 test('a job through its states', async t => {
   const id = await submit();
   const read = async () => app.get(`${JOBS}/${id}`);
-  // Their fields: test/contract/answers.test.ts.
+  // test/contract/answers.test.ts checks the fields.
   const queued = await read();
   t.is(queued.json().status, 'queued');
   t.is(queued.headers['retry-after'], '2');
@@ -141,7 +140,6 @@ function assertLost(answer: LightMyRequestResponse): void {
 test('a result whose file is gone › is reported at its link, and its job stays succeeded', async t => {
   clear();
   const { id, link } = await lost();
-  // HEAD finds it too, and has nothing to say.
   t.is((await app.app.inject({ method: 'HEAD', url: link })).statusCode, 500);
   for (let times = 0; times < 3; times += 1) assertLost(await app.app.inject(link));
   assertLost(await app.app.inject({ url: link, headers: { range: 'bytes=0-3' } }));
@@ -166,7 +164,6 @@ test('a result whose file is gone › is answered so by a synchronous replay, JS
     t.is(answer.headers['idempotent-replayed'], 'true');
     t.is(told, 1);
     t.is(await balance(), before);
-    // The answer is the same as when the caller reads the job.
     const again = await app.post(JOBS, imageBody(), { 'idempotency-key': key });
     t.deepEqual([again.statusCode, again.json().status], [200, 'succeeded']);
   }
@@ -393,7 +390,7 @@ test('a picture as the answer › a replay gives the picture again and charges n
   for (const name of ['x-job-id', 'content-location', 'etag', 'link']) {
     t.is(again.headers[name], first.headers[name]);
   }
-  // The same request in another form: PNG is what JSON would have been made in.
+  // The same request in another form: PNG is what JSON would carry.
   const { accept: _, ...key } = headers;
   const json = await app.post(SYNC, imageBody(), key);
   t.is(json.json().job_id, first.headers['x-job-id']);

@@ -1,5 +1,3 @@
-/** Readers of results: what they wait for. */
-
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import { until } from '@matting/test-support/waiting.ts';

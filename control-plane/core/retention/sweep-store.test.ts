@@ -37,7 +37,7 @@ onStores(test, 'the lease of the sweep', (test, { database, stores }) => {
     const times = { finished_at: 1_000_000, result_blob_expires_at: 2_000_000 };
     await database.kysely.updateTable('jobs').set(times).where('id', '=', job.id).execute();
     const { resultsMs, rowsMs } = await stores.sweeps.backlog(HOUR_MS);
-    // Read one after the other.
+    // The two reads are not simultaneous.
     const apartMs = rowsMs - resultsMs - (1_000_000 - HOUR_MS);
     t.true(apartMs >= 0 && apartMs < HOUR_MS, `${apartMs}`);
   });

@@ -15,7 +15,6 @@ const test = ava.serial;
 
 const HOUR_MS = 3_600_000;
 
-/** Rows as the sweeper sees them: what expired, what is old, what is referred to. */
 class Rows {
   expired: string[] = [];
   kept: string[] = [];
@@ -135,7 +134,7 @@ async function put(...names: string[]): Promise<void> {
   }
 }
 
-/** Fakes the timers of the passes; the tests' own waits go by the real ones. */
+/** For the passes; the tests' own waits use real timers. */
 function fakeTimers(t: ExecutionContext): sinon.SinonFakeTimers {
   const timers = sinon.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   t.teardown(() => timers.restore());

@@ -1,4 +1,3 @@
-/** Secrets and tokens of links in rows, and the keys that open them. */
 import assert from 'node:assert/strict';
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { isReadableSecret, signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
@@ -128,7 +127,7 @@ test('the token of a result › opens for its own job, by a key that is here', t
 
 test('the token of a result › is shown by every replica at every step of a change of the key', t => {
   const [before, both, after] = [tokensBy(OLD), tokensBy(NEW, OLD), tokensBy(NEW)];
-  // The replicas of one step run beside those of the next.
+  // Replicas of one step run together with those of the next.
   for (const [makers, readers] of [
     [
       [before, both],

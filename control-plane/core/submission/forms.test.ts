@@ -1,4 +1,3 @@
-/** The forms of a submission's body: JSON, multipart/form-data, the picture itself. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
@@ -37,7 +36,7 @@ async function refused(
   expected: { readonly field?: string | undefined; readonly detail?: RegExp } = {},
 ): Promise<void> {
   const was = await snapshot(app);
-  // On the other route a request that is not refused would be waited for.
+  // The other route would wait for a job that is not refused.
   for (const at of [ASYNC, SYNC]) {
     const answer = await app.post(`${at}${path}`, body, headers);
     const problem = answer.json();
@@ -103,7 +102,7 @@ test('a picture as the body, by whatever type of a picture, its fields in the qu
   }
 });
 
-// test/contract/bodies.test.ts has what any form may not be, mistakes.test.ts what its fields may not say.
+// See also test/contract/bodies.test.ts (any form) and mistakes.test.ts (fields).
 test('a form: one source, which has bytes', async t => {
   const file = imagePart(image);
   const base64 = text('image_base64', image.toString('base64'));
@@ -113,7 +112,6 @@ test('a form: one source, which has bytes', async t => {
     ['image_file', [file, url], /Send one of/],
     ['image_url', [base64, url], /Send one of/],
     ['image_file', [file, base64], /Send one of/],
-    // The second is not begun.
     ['image_file', [base64, file, text('oops', '')], /Send one of/],
     ['image_file', [imagePart(Buffer.alloc(0))], /empty/],
     ['image_base64', [text('image_base64', '###')], /./],
@@ -224,7 +222,7 @@ test('the fields of finishing mean the same in every form, and a file behind is 
   await refused(t, { body: both, headers: FORM_TYPE }, 'INVALID_PARAMETER', { field });
 });
 
-/** The release before these forms wrote this for this picture as Base64, without other fields. */
+/** The release before these forms recorded this for the picture as Base64 alone. */
 const RECORDED_FINGERPRINT = 'ab5105ffc6c57e503daf432735361bce917bbbf29903e0dd8edf53e6b672df7a';
 
 test('a key from before the upgrade replays', async t => {
@@ -305,7 +303,7 @@ test('finishing › the fields arrive in the job, and the same values in other w
 });
 
 test('finishing › a value that cannot be followed is refused by its name, before the callback', async t => {
-  // Whatever else they may not say: proto/contract/test/finishing-fields.test.ts.
+  // proto/contract/test/finishing-fields.test.ts has the other mistakes.
   const wrong = { image_base64: '###', callback_url: 'x' };
   for (const [body, field] of [
     [{ ...wrong, scale: '5%' }, 'scale'],

@@ -1,4 +1,3 @@
-/** Hints about the subject: a box, shapes, a file; in every form of the body. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
@@ -68,7 +67,7 @@ async function taken(
 const many = Array.from({ length: 65 }, () => BOX);
 const long = { line: Array.from({ length: 4097 }, () => [1, 1]), radius: 1 };
 
-/** Wrong values of `keep`, with the field that the answer names. */
+/** The value, and the field that the answer names. */
 const WRONG: readonly (readonly [value: unknown, field?: string])[] = [
   [[]],
   ['[{'],

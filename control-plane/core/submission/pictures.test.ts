@@ -1,4 +1,3 @@
-/** Pictures as they come: what is read of their headers, and Base64. */
 import assert from 'node:assert/strict';
 import { Base64Decoder } from '@matting/http/base64.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
@@ -63,7 +62,7 @@ test('an acceptable image › takes a known format whose size cannot be read', a
   });
 });
 
-/** Decodes text given in pieces of these lengths, the last of them repeated. */
+/** Pieces of these lengths, the last one repeated. */
 function decode(text: string, lengths: readonly number[] = [text.length || 1]): Buffer {
   const decoder = new Base64Decoder();
   const bytes = Buffer.from(text, 'utf8');

@@ -1,4 +1,3 @@
-/** Fields of a request: what is refused, what is meant, what counts as the same. */
 import assert from 'node:assert/strict';
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
@@ -55,7 +54,7 @@ const REFUSED: readonly (readonly [ErrorCode, field: string, Record<string, Sent
       'both, empty': { image_url: '', image_base64: '' },
       'an empty URL': { image_url: '' },
       'a URL too long': { image_url: OVERLONG },
-      // Whatever else no URL may be: urls.test.ts.
+      // urls.test.ts has the other forbidden URLs.
       'a private address': { image_url: 'http://10.0.0.1/' },
       'another port': { image_url: 'http://example.com:22/' },
     },
@@ -142,7 +141,7 @@ test('fields › a reference is kept in NFC, and as long as its characters are',
   const referenceOf = (reference: string) =>
     requireMattingRequest(fields({ image_base64: '', reference }), POLICY).reference;
   t.is(referenceOf('e\u0301'), '\u00e9');
-  // 256 code points of which NFC makes 128.
+  // 256 code points that NFC makes 128.
   t.is(referenceOf('e\u0301'.repeat(128)), '\u00e9'.repeat(128));
   for (const same of ['😀'.repeat(128), ' a ', '<i>\'&"</i>', '注文 4711']) {
     t.is(referenceOf(same), same);
@@ -244,7 +243,7 @@ test('fields › no value can pass for another field', t => {
   t.not(fingerprintOf(forged), fingerprintOf({ ...base, outputFormat: 'webp' }));
 });
 
-/** Releases before finishing made these: a key that was used then replays. */
+/** Recorded by releases without finishing: their keys must still replay. */
 const RECORDED: readonly [FingerprintedRequest, string][] = [
   [base, 'e2045bf61f4f7cf39a240103e095388b6161d03f30dc64a14cccff9d2123e17c'],
   [

@@ -1,5 +1,3 @@
-/** Submissions: what is made of them, what their bodies may say, what is refused, and that nothing is left of it. */
-
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
@@ -82,7 +80,7 @@ test('not done in time: the job is handed over', async t => {
   t.is(answer.headers.location, statusUrl);
   t.is(answer.headers['x-credits-charged'], '0');
 
-  // 60 s are more than this service waits: its own bound ends the wait, and nothing was applied.
+  // 60 s exceed the service's own bound, which ends the wait.
   const longer = await hasty.post(SYNC, imageBody(), { ...key, prefer: 'wait=60' });
   t.true(longer.json().sync_timeout);
   t.is(longer.headers['preference-applied'], undefined);
@@ -129,7 +127,7 @@ test('a URL, a join, a replay and a conflict need no place for an upload', async
     t.is(joined.json().job_id, jobId);
     const other = await narrow.post(ASYNC, { ...body, output_format: 'webp' }, key);
     t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
-    // Bodies are judged before the place.
+    // Bodies are checked before a slot is taken.
     const broken = { image_base64: `${body.image_base64}*` };
     t.is((await narrow.post(ASYNC, broken)).json().code, 'INVALID_IMAGE_SOURCE');
     await narrow.succeedJob(jobId);

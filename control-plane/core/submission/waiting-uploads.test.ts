@@ -1,4 +1,3 @@
-/** Memory of uploads: the two of a request, also while they wait. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import net from 'node:net';
@@ -11,7 +10,6 @@ import { ImageUploads } from './image-uploads.ts';
 
 const test = ava.serial;
 
-/** The rest of the picture comes later. */
 const FIRST_BYTES = 10_000;
 
 const image = (bytes: number) => Buffer.concat([pngHeader(40, 30), Buffer.alloc(bytes, 7)]);
@@ -98,7 +96,7 @@ test('a body whose upload waits for its slot is not read on, and comes whole aft
   const { bytesRead } = own;
   const more = picture.subarray(FIRST_BYTES);
   await new Promise<void>(resolve => socket.write(more, () => resolve()));
-  // Whatever is read of a connection comes within some turns of the loop.
+  // Pending bytes are read within a few turns of the loop.
   for (let turns = 0; turns < 200; turns += 1) await nextTurn();
   t.is(own.bytesRead, bytesRead);
   await holder.end();

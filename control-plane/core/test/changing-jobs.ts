@@ -1,4 +1,3 @@
-/** The methods that change jobs and their money. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '@matting/database/database.ts';
@@ -67,7 +66,7 @@ async function assertCredits(
   );
 }
 
-/** Claimed by A, then, as if A had stood still for longer than its lease, by B. */
+/** Claimed by A, then by B, as if A had stalled for longer than its lease. */
 async function takenOver(
   fixture: Fixture,
   begin: (fixture: Fixture) => Promise<Claim>,
@@ -100,13 +99,13 @@ function rowIs(stores: Stores, jobId: string, expected: Partial<Job>) {
   };
 }
 
-/** A method of a claim's holder that tells whether it was still that. */
+/** Returns whether the caller still holds the claim. */
 function byClaim(
   name: string,
   begin: (fixture: Fixture) => Promise<Claim>,
   call: (stores: Stores, claim: Claim) => Promise<unknown>,
   expected: Partial<Job>,
-  /** The holder gets this if the answer was lost: it then takes the lease for lost. */
+  /** After a lost answer the holder assumes that the lease is lost. */
   toldWhenLost: readonly unknown[] = [true],
 ): ChangingMethod {
   return {
@@ -140,7 +139,7 @@ function ending(name: 'succeed' | 'fail'): ChangingMethod {
     arrange: async fixture => {
       const of = await admitted(fixture);
       const { accountId } = await reread(fixture.stores, of.jobId);
-      // The token is one, however often it is tried.
+      // One token, however often it is tried.
       const result = resultOf(of);
       return {
         act: stores => call(stores, of, result),
@@ -172,7 +171,6 @@ async function endedJob(fixture: Fixture): Promise<NewJob> {
   return job;
 }
 
-/** A result that needs a look. */
 async function warnedJob(fixture: Fixture): Promise<NewJob> {
   const { job } = await accountJob(fixture);
   const { claim } = await running(fixture.stores, job);
@@ -189,7 +187,7 @@ async function assertNothingPaid(stores: Stores, account: string): Promise<void>
   assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
 }
 
-/** A caller's deletion of a job that `begin` brings where it is. */
+/** @param begin brings the job into its state */
 function deletion(
   which: string,
   begin: (fixture: Fixture) => Promise<NewJob>,
@@ -224,7 +222,7 @@ async function correctionOrder({ stores, apiKeyId, account }: Fixture): Promise<
   return correctionOf(await firstOf(stores, await account(2), { apiKeyId }));
 }
 
-/** Corrections of jobs: an account's row counts the open ones, no entry does. */
+/** An account's row counts open corrections; the ledger has no entry. */
 const CORRECTING: readonly ChangingMethod[] = [
   {
     name: 'queue.submit',
@@ -364,7 +362,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     late: async fixture => {
       const { job } = await accountJob(fixture);
       await submitted(fixture.stores, job);
-      // The same request by way of another replica, which gives its job another id.
+      // Another replica gives the job of the same request another id.
       const twin = twinOf(job);
       const act = async (stores: Stores) => {
         const outcome = (await stores.queue.submit(twin, LIMITS)) as SubmitOutcome<unknown> & {
@@ -383,7 +381,8 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       return {
         act: stores => stores.queue.claim({ id, fence }, 'replica-1', 1),
         check: async outcome => {
-          // Won, or taken for lost: then the lease runs out, and the next claim is a take-over.
+          // A claim whose answer is lost counts as lost: the lease runs out, and the next is a
+          // take-over.
           const row = await reread(fixture.stores, id);
           assert.deepEqual([row.fence, row.lease?.holder, row.takeovers], [1, 'replica-1', 0]);
           assert.ok(outcome === undefined || outcome instanceof Object);
@@ -453,7 +452,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       return {
         act: stores => stores.jobs.takeExpiredResultBlobs(10),
         check: async outcome => {
-          // Names of a lost answer are no row's: the sweep of orphans finds their blobs.
+          // After a lost answer no row has the names: the sweep of orphans finds the blobs.
           const { blob } = resultOf(of);
           assert.ok((outcome as string[]).every(name => name === blob));
           assert.deepEqual([...(await fixture.stores.jobs.referencedBlobs([blob]))], []);
@@ -496,7 +495,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       };
     },
     late: async fixture => {
-      // Freed by another replica, and taken by the job of the next request.
+      // Another replica freed it, and the next request's job took it.
       const { stores } = fixture;
       const job = await endedJob(fixture);
       const { apiKeyId, idempotencyKeyHash: hash } = job;
@@ -542,7 +541,10 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
   },
 ];
 
-/** Does later what was left out of the end of a job. @param assertDone of its account */
+/**
+ * Makes up for steps that a job's end left out.
+ * @param assertDone of its account
+ */
 export function repairing(
   steps: readonly SettledStep[],
   assertDone: (database: Database, account: string) => Promise<void>,
@@ -562,7 +564,6 @@ export function repairing(
       return {
         act: faulty => faulty.unsettled.repair(100),
         check: async () => {
-          // The next walk does what failed meanwhile.
           await stores.unsettled.repair(100);
           assert.deepEqual(await rowsOf(database.kysely, 'unsettled_jobs', {}), []);
           await assertDone(database, account);

@@ -1,4 +1,3 @@
-/** The methods that change API keys, and what they have counted. */
 import assert from 'node:assert/strict';
 import type { ApiKey } from '@matting/accounts/keys/read-api-keys.ts';
 import type { SubmitOutcome } from '@matting/queue/submit-job.ts';
@@ -95,8 +94,7 @@ export const CHANGING_KEYS: readonly ChangingMethod[] = [
         check: async (outcome, repeated) => {
           const { token: next } = outcome as { token: string };
           assert.ok('apiKeyId' in Object(await stores.apiKeys.authenticate(next)));
-          // A caller that had to repeat the call has rotated twice at most: the oldest secret may
-          // have ended.
+          // A repeated call has rotated at most twice: the oldest secret may have ended.
           const old = await stores.apiKeys.authenticate(token);
           assert.ok(repeated || 'byPreviousSecret' in Object(old), 'the old secret goes on');
           const entries = await logOf(stores, accountId);

@@ -1,4 +1,3 @@
-/** The methods that change notifications of jobs' ends, and mails that wait. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { transact } from '@matting/database/database.ts';
@@ -38,7 +37,7 @@ async function summaryOf(stores: Stores, jobId: string) {
   return at(await stores.outbox.list({ jobId, limit: 1 }), 0);
 }
 
-/** A method of a notification's holder; a lost answer tells it that it is no more. */
+/** After a lost answer the holder is told that it is not the holder. */
 function byMessageClaim(
   name: 'claim' | 'release' | 'delivered' | 'retryLater' | 'failed',
   call: (stores: Stores, of: MessageClaim) => Promise<boolean>,
@@ -56,7 +55,6 @@ function byMessageClaim(
           const { status, attempts } = await summaryOf(fixture.stores, of.id);
           assert.deepEqual({ status, attempts }, expected);
           if (expected.status !== 'pending') return;
-          // The next replica can claim it: nothing was lost.
           const next = { ...of, holder: 'replica-2', fence: 2 };
           await setIn(
             fixture.database.kysely,

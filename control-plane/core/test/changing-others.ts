@@ -1,4 +1,3 @@
-/** The methods that change everything but jobs, notifications and keys. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Account } from '@matting/accounts/account-store.ts';
@@ -106,7 +105,7 @@ function ofNode(
   };
   return {
     name: `nodes.${method}`,
-    // A node that left is forgotten when any other registers.
+    // Any registration removes nodes that left.
     alone: method === 'deregister',
     arrange: async fixture => {
       const node = await arranged(fixture);
@@ -125,7 +124,7 @@ function ofNode(
       : {
           late: async fixture => {
             const node = await arranged(fixture);
-            // The process that took its name.
+            // Another process took its name.
             await fixture.stores.nodes.register({ ...node, bootId: randomUUID() }, LEASE_MS);
             const refused = method === 'heartbeat' ? { known: false, draining: false } : false;
             return { act: faulty => call(faulty, node), told: refused };
@@ -134,7 +133,7 @@ function ofNode(
   };
 }
 
-/** `renew` of a lease that has ended: what was said counts again. */
+/** After the lease ended, renewing makes the sighting count again. */
 function ofSighting(method: 'note' | 'renew' | 'remove'): ChangingMethod {
   return {
     name: `sightings.${method}`,
@@ -203,7 +202,7 @@ function byClaim(
       return {
         act: stores => call(stores, claim),
         check: async outcome => {
-          // A lease that was given back has no holder when it is given back again.
+          // A second release finds no holder.
           if (name !== 'release') assert.equal(outcome, true);
           const sweeps = fixture.database.kysely.selectFrom('sweeps').selectAll();
           const row = await sweeps.executeTakeFirstOrThrow();
@@ -237,7 +236,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
         check: async (outcome, repeated) => {
           const named = (await stores.accounts.list()).filter(account => account.name === name);
           assert.equal(named.length, 1);
-          // An operator who repeats the call after an outage learns that it is there.
+          // After an outage the operator's second call finds it there.
           if (!repeated) assert.equal((outcome as Account | undefined)?.id, at(named, 0).id);
         },
       };
@@ -255,7 +254,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
             apiKeyId: key.id,
             accountId: account,
           });
-          // A key whose token nobody was told stays where the operator had to ask twice.
+          // Two calls may leave a key whose token nobody saw.
           const keys = await stores.apiKeys.list(account);
           assert.ok(keys.length <= (repeated ? 2 : 1), `${keys.length} keys`);
         },
@@ -337,10 +336,10 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
           const lease = outcome as QuotaLease;
           const row = await rowOf(database.kysely, 'rate_quotas', { account_id: account });
           assert.equal(lease.granted, block);
-          // The advance is not due any more where a minute ended meanwhile.
+          // If a minute ended meanwhile, no advance is due.
           const least = lease.windowStartMs === windowStartMs ? 2 : 1;
           const blocks = row.leased / block;
-          // A block of a lost answer belongs to nobody: never one too many.
+          // A block whose answer was lost stays unused: never too many.
           assert.ok([2, 3, 4].includes(blocks) || blocks === least, `${row.leased} leased`);
         },
       };
@@ -396,7 +395,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
           );
           assert.equal((await stores.apiKeys.list()).length, 1);
           const done = outcome as Awaited<ReturnType<Stores['bootstrap']>>;
-          // If the call had to be repeated, the operator makes another key.
+          // If the call was repeated, the operator makes another key.
           if (repeated && !done.created) return;
           assert.ok(done.created, 'its key is told');
           const owner = await stores.apiKeys.authenticate(done.token);
@@ -413,7 +412,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
       return {
         act: faulty => faulty.sweeps.claim('replica-1', LEASE_MS),
         check: async () => {
-          // Won, or taken for lost: then the next one comes when the lease has run out.
+          // A lease whose answer was lost runs out before the next one.
           const row = await rowOf(database.kysely, 'sweeps', {});
           assert.deepEqual([row.fence, row.lease_holder], [1, 'replica-1']);
           await database.kysely.updateTable('sweeps').set({ lease_expires_at: 1 }).execute();

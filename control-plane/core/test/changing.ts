@@ -1,4 +1,3 @@
-/** Every method of the core's stores that changes something. */
 import { CHANGING_JOBS, repairing } from './changing-jobs.ts';
 import { CHANGING_KEYS } from './changing-keys.ts';
 import type { ChangingMethod } from './changing-methods.ts';
@@ -14,7 +13,7 @@ export const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_OTHERS,
 ];
 
-/** Methods that change what another does, by the same code. */
+/** Methods that share another's code. */
 export const LIKE_ANOTHER: Readonly<Record<string, string>> = {
   'ledger.check': 'ledger.audit',
 };

@@ -1,4 +1,3 @@
-/** The core by itself is a service: REST, credits, webhooks, nodes and the operator's commands. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { assertBalanced } from './fixtures.ts';

@@ -1,4 +1,3 @@
-/** Every method of the core's stores. */
 import { fillLargeLog, fillLargeTables } from '@matting/test-support/large-tables.ts';
 import { CHANGING, LIKE_ANOTHER } from './changing.ts';
 import { assertCounted, COUNTING, createCountedJobs } from './counted-jobs.ts';

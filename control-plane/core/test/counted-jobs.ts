@@ -1,4 +1,4 @@
-/** A package of tests whose step counts each job that ends, in a table of its own. */
+/** A package whose step counts ended jobs in its own table. */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import type { SettledStep } from '@matting/queue/settled-steps.ts';
@@ -20,7 +20,7 @@ export async function createCountedJobs({ kysely }: Database): Promise<void> {
   await sql`create table counted_jobs (job_id varchar(36) primary key)`.execute(kysely);
 }
 
-/** Each job that has ended was counted; its key lets none be counted twice. */
+/** The table's key excludes a second count. */
 export async function assertCounted({ kysely }: Database): Promise<void> {
   const { rows } = await sql`select jobs.id from jobs left join counted_jobs
     on counted_jobs.job_id = jobs.id

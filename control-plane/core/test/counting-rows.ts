@@ -1,4 +1,4 @@
-/** Every statement of the stores: the rows it reads are bounded by what it answers. */
+/** The rows that a statement reads are bounded by the rows that it answers. */
 import { globSync, readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import path from 'node:path';
@@ -34,7 +34,7 @@ export async function countRows<S extends Stores>(
   test: SerialFn,
   suite: MethodSuite<S>,
 ): Promise<void> {
-  // The count begins here: functions that the engine has made faster before count only in part.
+  // Coverage starts before the engine optimises: optimised functions count only in part.
   const coverage = new Session();
   coverage.connect();
   await coverage.post('Profiler.enable');
@@ -51,7 +51,7 @@ export async function countRows<S extends Stores>(
     }
   });
 
-  // Some are for a server alone.
+  // Some statements run only on a server.
   test.skipIf(skipReason('mysql') !== false)(
     'the statements that are run here › are all that the control plane builds',
     async t => {
@@ -129,7 +129,7 @@ function countRowsOn<S extends Stores>(
   }
 }
 
-/** A server reads a table's statistics when it opens the table: they are no reads of a statement. */
+/** A server reads a table's statistics on opening it; those are no reads of a statement. */
 async function openTables({ kysely }: Database): Promise<void> {
   for (const { name } of await kysely.introspection.getTables()) {
     await sql`select 1 from ${sql.table(name)} limit 1`.execute(kysely);
@@ -148,15 +148,15 @@ interface Range {
   readonly count: number;
 }
 
-/** A statement, or a part of one that not every call has. */
+/** Builds a statement, or an optional part of one. */
 const BUILDS = /\.(selectFrom|selectNoFrom|updateTable|deleteFrom|insertInto|where|orderBy)\(/g;
 
-/** `file:line` of what builds a statement and was not passed. */
+/** `file:line` of builders that no test reached. */
 function unpassed(file: string, ranges: readonly Range[]): string[] {
   const text = readFileSync(file, 'utf8');
   const missed = new Set<string>();
   for (const { index } of text.matchAll(BUILDS)) {
-    // The smallest range around it says how often it was passed; of two that are one, the last.
+    // The smallest enclosing range has the count; of equal ones the last.
     const around = ranges
       .filter(range => range.startOffset <= index && index < range.endOffset)
       .sort((a, b) => b.endOffset - b.startOffset - (a.endOffset - a.startOffset))

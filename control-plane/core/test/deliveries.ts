@@ -1,4 +1,3 @@
-/** Tests of deliveries share these: replicas that deliver, jobs that end, one database. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
@@ -30,7 +29,7 @@ export const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
 /** Milliseconds. */
 export const SCHEDULE: WebhookSchedule = [0, 10, 20, 30];
 const TRUSTED = { fetchPorts: [80, 443], allowPrivateAddresses: true, allowHttpCallbacks: true };
-/** The usual limit, never the reason here, but for what is read of an answer behind its status. */
+/** Large, so that it never decides a test; only `replyMs` (the body after the status) is short. */
 const LIMITS: Partial<PostLimits> = { totalMs: 15_000, replyMs: 100 };
 
 export let testDatabase: TestDatabase;
@@ -39,7 +38,7 @@ export let stores: Stores;
 let accountId: string;
 export let secrets: CallbackSecrets;
 
-/** The database is open while the tests of a file run, and each has secrets of its own. */
+/** One database for a file's tests, other secrets for each. */
 export function useDeliveries(test: SerialFn, series?: readonly MigrationSeries[]): void {
   test.before(async () => {
     testDatabase = await createTestDatabase('sqlite', series && { series });
@@ -49,7 +48,7 @@ export function useDeliveries(test: SerialFn, series?: readonly MigrationSeries[
   test.after.always(() => testDatabase.close());
   test.beforeEach(async () => {
     accountId = await fundedAccount(stores, 1000);
-    // Another key each time, so that no test delivers what another left.
+    // A new key, so that no test delivers another's messages.
     secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
   });
 }
@@ -103,7 +102,7 @@ export function replica(
 }
 
 let endings = 0;
-/** The sealer is that of the replica that ends the job: another may have another key. */
+/** The sealer of the replica that ends the job, whose key may differ. */
 let sealer = () => secrets;
 
 export async function ended(url: string, by = secrets): Promise<string> {

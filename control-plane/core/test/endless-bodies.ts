@@ -1,4 +1,3 @@
-/** Bodies without an end, and how much of each is read. */
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { BOUNDARY } from '@matting/http/test/forms.ts';
@@ -6,7 +5,7 @@ import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import type { RequestUploads } from '../submission/image-uploads.ts';
 
 const CHUNK_BYTES = 64 * 1024;
-/** The chunks are the first, the one in which it is refused, and what the stream has read ahead. */
+/** The first chunk, the refused one, and what the stream read ahead. */
 export const CHUNKS_READ_MAX = 4;
 const CHUNKS_SENT = 16;
 

@@ -1,4 +1,3 @@
-/** One call or more of a method of the stores, and how many rows its statements may read. */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import {
@@ -15,7 +14,7 @@ import { newJob } from './fixtures.ts';
 
 const DUE_COUNTED_MAX = 10_000;
 
-/** The tables are as in production, but for their size: no caller wants 97 of 100 rows. */
+/** Shares as in production: callers may ask for no more than 3 of 100 rows. */
 export const TABLES = {
   jobs: 4000,
   openJobs: 60,
@@ -25,7 +24,7 @@ export const TABLES = {
   ledgerEntries: 12_000,
 } satisfies LargeTables;
 
-/** A statement may read so many rows for each row that it answers or changes, and beside those. */
+/** Reads allowed for each row answered or changed, and in addition to those. */
 const READ_A_ROW_MAX = 6;
 const READ_BESIDE_MAX = 40;
 
@@ -37,16 +36,15 @@ export function excessOf(
     .filter(
       ({ rowsRead, rows, sql }) =>
         rowsRead > (readsMax ?? rows * READ_A_ROW_MAX + READ_BESIDE_MAX) ||
-        // The meter did not count a statement that answers rows and read none. Joins count late.
+        // The meter missed a statement that answers rows. Joins count late.
         (rowsRead === 0 && rows > 1 && /^select(?!.* join )/s.test(sql)),
     )
     .map(({ rowsRead, rows, sql }) => `read ${rowsRead} for ${rows}: ${sql}`);
 }
 
 export interface Exercise<S extends Stores = Stores> {
-  /** @param sound has it arranged what is not counted */
+  /** @param sound arranges without counting */
   (stores: S, database: Database, sound: () => Fixture<S>): Promise<unknown>;
-  /** Replaces the bound by a statement's answer. */
   readonly readsMax?: number;
   readonly why?: string;
 }
@@ -59,19 +57,19 @@ export function bounded<S extends Stores = Stores>(
   return Object.assign(run, { readsMax, why });
 }
 
-/** Entries of the queue's indexes and their rows, twice for how servers count. */
+/** Index entries and rows; servers count both twice. */
 export const OPEN_READS_MAX = 16 * TABLES.openJobs;
 export const OPEN_WHY = 'reads the open jobs, whose number is bounded';
 
-/** MariaDB counts what a limit lets through twice, and one more. */
+/** MariaDB counts rows within a LIMIT twice, plus one. */
 export const DUE_READS_MAX = 2 * DUE_COUNTED_MAX + READ_BESIDE_MAX;
 export const DUE_WHY = `counts entries of an index, ${DUE_COUNTED_MAX} at most`;
 
-/** Half of the entries are one account's. Servers count three reads for each that they add up. */
+/** One account has half of the entries. Servers count three reads for each that they sum. */
 export const LEDGER_READS_MAX = 2 * TABLES.ledgerEntries;
 export const LEDGER_WHY = 'sums the entries of one account, whose number nothing bounds';
 
-/** Uncounted work is arranged on this fixture, with the largest accounts. */
+/** Arranges without counting, with the largest accounts. */
 export function soundOn<S extends Stores>(
   database: Database,
   storesOn: (database: Database) => S,
@@ -95,7 +93,7 @@ export const CALLBACK = {
 
 interface ExercisesBeside<S extends Stores> {
   readonly beside: Readonly<Record<string, Exercise<S>>>;
-  /** Replace the bound by a statement's answer. */
+  /** By statement. */
   readonly bounds?: Readonly<Record<string, readonly [readsMax: number, why: string]>>;
 }
 
@@ -129,7 +127,7 @@ function changing<S extends Stores>(
   };
 }
 
-/** If a method refused, the count would be of other statements than are meant. */
+/** A refusal would run other statements. */
 function assertDone(outcome: unknown): void {
   const kind = kindOf(outcome);
   assert.notEqual(kind, false);

@@ -1,4 +1,3 @@
-/** Jobs that keep what corrections need, and corrections of them, for the store's tests. */
 import assert from 'node:assert/strict';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import { matteBlob } from '../jobs/blob-names.ts';
@@ -14,7 +13,7 @@ export function matteOf({ jobId, fence }: Claim) {
   return { blob: matteBlob(`results/${jobId}-${fence}`), bytes: 77 };
 }
 
-/** A first job that succeeded and keeps its input and its matte. */
+/** Succeeded; keeps its input and its matte. */
 export async function firstOf(
   stores: Stores,
   accountId: string,
@@ -27,7 +26,7 @@ export async function firstOf(
   return reread(stores, job.id);
 }
 
-/** @param first whose input the family shares; the corrected job where absent */
+/** @param first whose input the family shares; default: the corrected job */
 export function correctionOf(of: Job, first = of, overrides: Partial<NewJob> = {}): NewJob {
   const { accountId, apiKeyId } = of;
   const correction = { of: of.id, first: first.id };

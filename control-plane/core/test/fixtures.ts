@@ -1,4 +1,3 @@
-/** Accounts, jobs and endings for the store's tests. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import type { ServiceActor } from '@matting/accounts/audit-log.ts';
@@ -62,7 +61,7 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
     return { ...stores, ...more(database, stores) };
   }
 
-  /** A database of its own, open before the first test. */
+  /** Opens before the first test. */
   function useStores(
     test: Pick<GroupTest, 'before' | 'after'>,
     dialect: DatabaseDialect = 'sqlite',
@@ -77,7 +76,7 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
     return { databases, database, stores };
   }
 
-  /** A group of tests of the stores, for each database (onDatabases). */
+  /** On each database (onDatabases). */
   function onStores(test: SerialFn, name: string, group: Group<S>, where: OnDatabases = {}): void {
     const onDialect = (test: GroupTest, dialect: DatabaseDialect) => {
       const opened = useStores(test, dialect);
@@ -88,25 +87,23 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
     onDatabases(test, name, onDialect, where);
   }
 
-  /**
-   * As `onStores`, for tests that are not about SQL, money, leases or lost answers (OnDatabases).
-   */
+  /** For tests that do not concern SQL, money, leases or lost answers (OnDatabases). */
   function onStoresInCi(test: SerialFn, name: string, group: Group<S>): void {
     onStores(test, name, group, { serverInCi: true });
   }
 
-  /** As `onStores`, and checks after each test that the ledger is balanced. */
+  /** Also checks the ledger after each test. */
   function onBalancedStores(test: SerialFn, name: string, group: Group<S>): void {
     onStores(test, name, (test, opened) => group(balancing(test, opened.stores), opened));
   }
 
-  /** Opens the stores on a database that may hold nothing yet. */
+  /** The database may be empty. */
   async function openStores(databaseUrl: string): Promise<S> {
     const options = { log: SILENT_LOG, migrations: 'run', packages: series } as const;
     return storesOn(await openCurrentDatabase(databaseUrl, options), () => '{}');
   }
 
-  /** The key of a new account with credits, in a database that may hold nothing yet. */
+  /** The key of a new account with credits; the database may be empty. */
   async function openCaller(databaseUrl: string, credits: number): Promise<string> {
     const stores = await openStores(databaseUrl);
     try {
@@ -134,7 +131,7 @@ function balancing(test: GroupTest, stores: Stores): GroupTest {
   );
 }
 
-/** The group names its stores when it is declared, and they are opened later. */
+/** Groups receive the stores when declared, before they are open. */
 function fill(target: object, source: object): void {
   Object.defineProperties(target, Object.getOwnPropertyDescriptors(source));
 }
@@ -200,7 +197,7 @@ export async function submitted(stores: Stores, job: NewJob): Promise<Job> {
   return (outcome as { job: Job }).job;
 }
 
-/** Claims this very job, whatever else is open. */
+/** Ignores other open jobs. */
 export async function claimed(
   stores: Stores,
   job: Pick<Job, 'id'>,
@@ -232,7 +229,7 @@ export async function reread(stores: Stores, jobId: string): Promise<Job> {
   return job;
 }
 
-/** The token of its link is what stands for the sealed one. */
+/** Its link's token takes the place of the sealed one. */
 export function resultOf(claim: Claim): JobResult {
   const token = randomBytes(32).toString('base64url');
   return {
@@ -262,7 +259,7 @@ export const SERVICE_FAULT = {
   retryable: true,
 } as const;
 
-/** The balances, and the sums of the account's entries by kind. */
+/** The balance, and the sums by kind. */
 export async function creditsOf({ ledger }: Pick<Stores, 'ledger'>, accountId: string) {
   const sums = { grant: 0, revoke: 0, reserve: 0, charge: 0, release: 0 };
   const page = (after?: PageCursor) => ledger.list(accountId, { limit: 500, after });
@@ -273,7 +270,7 @@ export async function creditsOf({ ledger }: Pick<Stores, 'ledger'>, accountId: s
   return balances && { ...balances, sums };
 }
 
-/** The ledger agrees with every balance and every job, or with those of one account. */
+/** Without `accountId`: all of them. */
 export async function assertBalanced(stores: Stores, accountId?: string): Promise<void> {
   assert.deepEqual(await stores.ledger.check(accountId), []);
 }
@@ -286,7 +283,7 @@ export async function actionsOf(
   return entries.map(({ action }) => action).sort();
 }
 
-/** Grants and revocations of an account, in the order of their references. */
+/** Grants and revocations, ordered by reference. */
 export async function movements(database: Database, accountId: string): Promise<string[]> {
   const rows = await database.kysely
     .selectFrom('ledger_entries')

@@ -1,4 +1,4 @@
-/** Everything under the HTTP port on SQLite; the nodes are scripted, over real gRPC. */
+/** Everything below the HTTP port on SQLite; nodes are scripted, over real gRPC. */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -34,11 +34,11 @@ import { JobEvents } from '../results/job-events.ts';
 import type { Stores } from '../stores.ts';
 import { fundedCaller, storesOn } from './fixtures.ts';
 
-/** Replicas notice what others left, and what is over by now, after a tenth of a service's time. */
+/** A tenth of the service's interval. */
 const POLL_MS = 100;
 export const silent = pino({ level: 'silent' });
 
-/** @param what the condition in words; its source where absent */
+/** @param what in words; default: the condition's source */
 export const until = (condition: () => boolean | Promise<boolean>, what = `${condition}`) =>
   untilHolds(what, condition);
 
@@ -69,7 +69,7 @@ interface SubmitOptions {
   readonly mode?: 'sync' | 'async';
   readonly format?: JobInput['format'];
   readonly caller?: { readonly accountId: string; readonly apiKeyId: string };
-  /** The job has these besides; a background's file is stored under its name. */
+  /** A background's file is stored under its name. */
   readonly asked?: Partial<NewJob>;
 }
 
@@ -79,7 +79,10 @@ const NO_FETCHER: SourceFetcher = {
 
 type Fetching = Parameters<SourceFetcher['fetchImage']>;
 
-/** Downloads of every URL its text, as a picture of this header. @param before may wait, or reject */
+/**
+ * Downloads give the URL's text as a picture with this header.
+ * @param before may wait, or reject
+ */
 export function fetcherOf(
   before: (...fetching: Fetching) => unknown = () => undefined,
   header: Partial<Awaited<ReturnType<SourceFetcher['fetchImage']>>['header']> = {},
@@ -122,7 +125,7 @@ export class Harness {
   accountId = '';
   apiKeyId = '';
 
-  /** The storage, in part another one. */
+  /** Overrides parts of the storage. */
   storageWith(other: Partial<BlobStore>): BlobStore {
     const { blobs } = this;
     return {
@@ -143,7 +146,7 @@ export class Harness {
     return harness;
   }
 
-  /** @param blobs in place of a directory of its own. */
+  /** @param blobs default: a directory of its own. */
   async open(blobs?: BlobStore): Promise<void> {
     this.directory = await mkdtemp(path.join(tmpdir(), 'matting-dispatch-'));
     this.database = await createTestDatabase('sqlite');
@@ -215,7 +218,7 @@ export class Harness {
     return replica;
   }
 
-  /** A job with a stored input, or of a URL; announced to the replicas as a handler would. */
+  /** With a stored input or a URL; announced to the replicas as a handler would. */
   async submit(options: SubmitOptions = {}): Promise<string> {
     const id = randomUUID();
     const bytes = options.bytes ?? Buffer.from(`picture of ${id}`);
@@ -252,7 +255,7 @@ export class Harness {
     return this.job(jobId);
   }
 
-  /** The end of a job that is submitted now. */
+  /** Submits and waits for its end. */
   async done(options: SubmitOptions = {}): Promise<Job> {
     return this.untilFinal(await this.submit(options));
   }
@@ -262,7 +265,7 @@ export class Harness {
     return buffer(await this.blobs.openRead(job.result.blob));
   }
 
-  /** Every credit is where the ledger says, and none is held any more. */
+  /** No credit is missing or still reserved. */
   async assertMoneySettled(expected: { readonly charged: number }): Promise<void> {
     assert.deepEqual(await this.stores.ledger.check(), []);
     const credits = await this.stores.ledger.credits(this.accountId);

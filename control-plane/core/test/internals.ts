@@ -1,4 +1,4 @@
-/** Tests of other packages look into the core by these; what runs cannot. */
+/** For tests of other packages only. */
 
 export {
   capCountAt,

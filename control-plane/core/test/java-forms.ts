@@ -1,4 +1,4 @@
-/** Forms as Apache's HttpClient for Java writes them, recorded. */
+/** Recorded from Apache's HttpClient for Java. */
 import { randomUUID } from 'node:crypto';
 import { pngHeader } from './support/test-app.ts';
 

@@ -1,4 +1,4 @@
-/** An account that two replicas change at once, and what must hold after every step. */
+/** An account that two replicas change at once, with its invariants. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
@@ -33,19 +33,19 @@ interface Operation {
 
 export const operation: fc.Arbitrary<Operation> = fc.record({
   replica: fc.constantFrom(0 as const, 1 as const),
-  // These come twice as often.
+  // Listed again to come twice as often.
   act: fc.constantFrom(...ACTS, 'claim', 'admit', 'succeed'),
   pick: fc.nat({ max: 40 }),
 });
 
-/** Steps one after the other, the operations of each at once. */
+/** Steps follow each other; a step's operations run at once. */
 export const HISTORY = fc.array(fc.array(operation, { minLength: 1, maxLength: 4 }), {
   minLength: 5,
   maxLength: 25,
   size: 'max',
 });
 
-/** An account seen by two replicas, and every claim they ever held: the old ones are tried too. */
+/** Keeps every claim that the replicas held, to try old ones too. */
 export class World {
   readonly #replicas: readonly Stores[];
   readonly #database: Database;
@@ -204,7 +204,7 @@ export class World {
     assert.deepEqual(keys, []);
   }
 
-  /** Reads the rows themselves: each job that was made is reserved once, and settled once. */
+  /** From the rows: each job is reserved once and settled once. */
   async #assertEntries(reserved: number): Promise<void> {
     const { kysely } = this.#database;
     const entries = await kysely

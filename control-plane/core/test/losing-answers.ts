@@ -1,8 +1,7 @@
 /**
- * Each statement that changes something, and each commit, of every method of the stores: the
- * database does not receive it, or its answer is lost after it took effect, or the database stays
- * away after that; then whatever the product does next. And each call that comes late, when its
- * lease is somebody else's. Nothing is lost, and nothing done twice.
+ * For each writing statement and commit of every method: the database misses it, or its answer is
+ * lost, or the database then stays away. Also calls that come after their lease passed on. Nothing
+ * may be lost or done twice.
  */
 import assert from 'node:assert/strict';
 import { openDatabase } from '@matting/database/connect.ts';
@@ -30,10 +29,10 @@ const titleOf = ({ name, which }: Pick<ChangingMethod, 'name' | 'which'>) =>
 
 const STATEMENTS_MAX = 50;
 
-/** Methods at once: each waits for most of its time, until it may try again. */
+/** In parallel: each waits most of its time for a retry. */
 const METHODS_MAX = 16;
 
-/** On a server a broken connection can lose these, the first two of them. */
+/** Broken connections to a server lose the first two. */
 const LOSSES: Readonly<Record<DatabaseDialect, readonly Loss[]>> = {
   sqlite: ['unheard', 'unanswered', 'given-up'],
   mysql: ['unheard', 'unanswered'],
@@ -74,7 +73,7 @@ interface LostAnswer {
   readonly loss: Loss;
 }
 
-/** False: the method has fewer statements than that. */
+/** False: the method has fewer statements. */
 async function lose<S extends Stores>(
   fixtures: MethodSuite<S>['fixtures'],
   method: ChangingMethod<S>,
@@ -107,7 +106,7 @@ async function contents(
       .selectFrom(name as keyof Schema)
       .selectAll()
       .execute();
-    // How often an account's row was taken is read by nobody, and a refusal may have taken it.
+    // `turns` is read by nobody, and a refusal may raise it.
     return [name, rows.map(row => JSON.stringify({ ...row, turns: undefined })).sort()] as const;
   };
   return Promise.all(tables.map(read));
@@ -126,7 +125,7 @@ async function lateCallOf<S extends Stores>(
 interface Place<S extends Stores> {
   readonly fixture: Fixture<S>;
   readonly own: TestDatabase;
-  /** Checks that the work in it has lost nothing, and closes it. */
+  /** Fails if something was lost; then closes. */
   readonly close: () => Promise<void>;
 }
 
@@ -166,8 +165,8 @@ async function onOwn<S extends Stores>(
 }
 
 export function loseAnswers<S extends Stores>(ava: SerialFn, suite: MethodSuite<S>): void {
-  // Longer than any lease that runs out here.
-  // On a cluster, where one dialect is tested alone, a member that lags needs them.
+  // Longer than any lease that runs out here. A lagging cluster member, tested with one dialect,
+  // needs real waits.
   if (!process.env.MATTING_TEST_DIALECT) shortenWaits(20);
   const { fixtures, changing } = suite;
   const methods = new Semaphore({
@@ -196,18 +195,17 @@ export function loseAnswers<S extends Stores>(ava: SerialFn, suite: MethodSuite<
             t.true(at > 1, 'it changes something');
           }
         };
-        // A database of its own if it reads all rows, and on SQLite, whose writers wait for each
-        // other.
+        // Its own database if it reads all rows, and on SQLite, which has one writer at a time.
         const isAlone = method.alone || dialect === 'sqlite';
         return methods.run({}, () => (isAlone ? onOwn(suite, dialect, work) : work(shared)));
       });
     }
 
     const late = changing.filter(({ late, again }) => late !== undefined || again !== undefined);
-    // The methods run one after the other, and while no other test writes.
+    // One after the other, while no other test writes.
     test('and comes late changes nothing', t =>
       onOwn(suite, dialect, async ({ fixture }) => {
-        // A cluster's member may end it for the tables that other tests make.
+        // On a cluster, other tests' new tables may end it.
         const tables = await query(fixture.database, db => db.introspection.getTables());
         const names = tables.map(({ name }) => name);
         t.true(names.length > 0);

@@ -1,4 +1,3 @@
-/** Mails that wait in the outbox. */
 import { randomUUID } from 'node:crypto';
 import type { Stores } from '../stores.ts';
 import type { NewMail } from '../webhooks/outbox-store.ts';
@@ -9,7 +8,7 @@ export function mailOf(accountId: string): NewMail {
   return { id, accountId, recipient: `ada@${accountId}.test`, subject: 'low', body: 'text' };
 }
 
-/** Mails that are due. @param accounts have no place now */
+/** @param accounts have no free slot */
 export function dueMails(
   { outbox }: Pick<Stores, 'outbox'>,
   limit: number,
@@ -19,7 +18,6 @@ export function dueMails(
   return outbox.listDue({ kind: 'mail', limit, secretKeyIds: [], full });
 }
 
-/** The end of an attempt that a mail server or its connection ended so. */
 export const mailEnd = (error?: string) => ({
   statusCode: null,
   ...(error && { error }),

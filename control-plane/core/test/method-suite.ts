@@ -1,4 +1,4 @@
-/** Tables of every method of some stores: what tries them all takes them from here. */
+/** Tables of all methods of some stores, for tests that try each. */
 import type { Database } from '@matting/database/database.ts';
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import type { Stores } from '../stores.ts';
@@ -12,24 +12,24 @@ export interface MethodSuite<S extends Stores = Stores> {
     readonly storesOn: (database: Database) => S;
   };
   readonly prepare?: (database: Database) => Promise<void>;
-  /** The stores whose methods are all in the tables; all of them where absent. */
+  /** Stores whose methods must all be listed; default: all. */
   readonly own?: (database: Database) => object;
   readonly changing: readonly ChangingMethod<S>[];
-  /** Methods that change what another does, by the same code. */
+  /** Methods that share another's code. */
   readonly likeAnother: Readonly<Record<string, string>>;
   readonly reading: Readonly<Record<string, Exercise<S>>>;
   readonly exercises: Readonly<Record<string, Exercise<S>>>;
   readonly assertSound: (stores: S, database: Database) => Promise<void>;
   readonly fillLarge: (database: Database) => Promise<void>;
-  /** Exercises that open every table first, since a server reads its own tables then. */
+  /** Exercises that first open every table, because a server then reads its own. */
   readonly opening: readonly string[];
-  /** In these folders the tests must have reached all that builds a statement. */
+  /** Tests must reach every statement built in these folders. */
   readonly folders: readonly string[];
-  /** A folder in these whose statements the suite of a package reaches. */
+  /** A folder within them that another package's suite covers. */
   readonly elsewhere?: string;
 }
 
-/** The methods that have to be in the tables, and nothing but these and those of other stores. */
+/** Methods that the tables must list: all but other stores'. */
 export function ownMethods<S extends Stores>(suite: MethodSuite<S>, database: Database) {
   const all = methodsOf(suite.fixtures.storesOn(database)).filter(name => name !== 'close');
   const own = suite.own === undefined ? all : methodsOf(suite.own(database));

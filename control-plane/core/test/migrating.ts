@@ -1,4 +1,3 @@
-/** Migrations of any series run once, in the given order, and only add. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { openCurrentDatabase } from '@matting/database/connect.ts';
@@ -23,7 +22,7 @@ import type { SerialFn } from 'ava';
 import { sql } from 'kysely';
 import { brokenFor, readSchemaShape } from './schema-shape.ts';
 
-/** Galera answers so if another member's change of a table comes first. */
+/** Galera's answer if another member's schema change comes first. */
 const CONFLICT = Object.assign(new Error('Deadlock found'), { errno: 1213 });
 
 type Work = (fixture: TestDatabase, database: Database) => Promise<void>;
@@ -47,7 +46,7 @@ export function migrationNames(directory: string, before = ''): string[] {
 
 export const CORE_NAMES = migrationNames(path.join(import.meta.dirname, '../migrations'));
 
-/** Statements that leave what a database of that version begins with. */
+/** What a database of that version starts with. */
 export const MADE_BY_0_1_0 = [
   'create table kysely_migration (name varchar(255), timestamp varchar(255))',
   `insert into kysely_migration values ('0001-initial', '2999'), ('0002-rate-quotas', '2999')`,
@@ -193,7 +192,7 @@ function meetNewer(test: GroupTest, { onMigrated }: Migrated, { series }: Tested
     }));
 }
 
-/** On Galera another test's change of tables ends it, as it ends `migrate`'s own rounds. */
+/** On Galera another test's schema change ends it, as it may `migrate`'s. */
 function migrateTo(database: Database, series: MigrationSeries, name: string): Promise<void> {
   return query(database, async db => {
     const { dialect } = database;

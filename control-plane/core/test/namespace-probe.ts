@@ -1,6 +1,6 @@
 /**
- * Every vector of a list (argument: as outgoing-vectors.json) against the real guard, in a network
- * namespace where every address leads to this process: a listener counts. Prints one JSON line.
+ * Tries every vector (argument: as outgoing-vectors.json) against the real guard, in a network
+ * namespace where every address reaches this process, which counts. Prints a line of JSON.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
@@ -20,9 +20,9 @@ export interface ProbeReport {
   readonly tried: number;
   readonly passed: string[];
   readonly forbidden: string[];
-  /** Per control address: how often it was reached by an image, and by a callback. */
+  /** Connections by control address. */
   readonly controls: Record<string, { image: number; callback: number }>;
-  /** The counting itself: connections to forbidden addresses with the guard switched off. */
+  /** With the guard off, to prove that counting works. */
   readonly countedUnguarded: number;
 }
 
@@ -53,7 +53,7 @@ async function listen(port: number): Promise<Server> {
   return server;
 }
 
-/** A name for each list of addresses; the list of each look-up in turn, the last for ever. */
+/** Lists of addresses by name; each look-up gets the next, the last one repeats. */
 const names = new Map<string, readonly (readonly string[])[]>();
 const asked = new Map<string, number>();
 
@@ -65,7 +65,7 @@ function nameOf(...turns: readonly (readonly string[])[]): string {
 
 const resolveHost: ResolveHost = async host => {
   const turns = names.get(host);
-  // Any other name leads to a control, as a name of the real DNS would lead somewhere public.
+  // Other names resolve to a control, as public names would in DNS.
   if (turns === undefined) return [vectors.positiveControls[0]];
   const turn = asked.get(host) ?? 0;
   asked.set(host, turn + 1);
@@ -108,11 +108,11 @@ async function tryLiterals(): Promise<void> {
       continue;
     }
     await expectRefused(fetchImage, url);
-    // A callback may name any port, so a public name with a strange one is no vector for it.
+    // Callbacks may use any port, so this is no vector for them.
     if (/^https?:\/\/[a-z.]*example\.com:\d+\/$/.test(url)) continue;
     await expectRefused(notify, url);
     await expectRefused(notify, url.replace(/^http:/, 'https:'));
-    // Submission parses the text before it asks for the address.
+    // Submission parses the text before it resolves the host.
     if (URL.canParse(url) && /^https?:/.test(url)) await attempt(submitCallback, url);
   }
 }
@@ -125,7 +125,7 @@ async function tryAnswers(): Promise<void> {
         await expectRefused(run, `http://${nameOf(answers)}/`);
       }
     }
-    // The address is public at the submission or first look-up, and another afterwards.
+    // Public at first, private at the next look-up (DNS rebinding).
     const flips = nameOf([good], [bad]);
     location = `http://${flips}/`;
     await expectRefused(fetchImage, `http://${flips}/redirect`);
@@ -138,8 +138,7 @@ async function tryAnswers(): Promise<void> {
 async function tryRedirects(): Promise<void> {
   const [good] = vectors.positiveControls;
   for (const { url, expect } of vectors.literal) {
-    // A URL that a header line cannot carry, or that leads back to the control, is no redirect
-    // elsewhere.
+    // Not a redirect elsewhere: no header line can carry it, or it leads back.
     if (expect !== 'deny' || !/^[\x21-\x7e]+$/.test(url)) continue;
     const target = URL.parse(url, `http://${good}/redirect`);
     if (target?.hostname === good || /^[a-z.]*example\.com$/.test(target?.hostname ?? '')) continue;
@@ -170,7 +169,7 @@ async function tryControls(): Promise<ProbeReport['controls']> {
   return report;
 }
 
-/** Makes and counts the same connections with the guard off: a zero above means something. */
+/** Repeats the connections without the guard, so that a zero above means something. */
 async function countUnguarded(): Promise<number> {
   const open = new OutgoingGuard({ policy: { ...policy, allowPrivateAddresses: true } });
   const fetch = new GuardedFetch(open, limits);

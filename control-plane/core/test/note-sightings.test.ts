@@ -81,7 +81,7 @@ test('keeps the time of a node’s state when it writes again for another node',
   nowMs += 60_000;
   seen = [expired, { ...serving, nodeId: 'other' }];
   await sightings.runRound();
-  // The row says that it began a minute before it was written; this test took less.
+  // The row starts a minute before it was written; the test took less.
   t.true((await sinceOf()) <= first);
 });
 

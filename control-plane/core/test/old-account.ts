@@ -1,11 +1,11 @@
-/** An account of several days ago and small ranges, for the tests of the ledger's audit. */
+/** An account over several past days, for the ledger's audit. */
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 
 /** 2026-01-01. */
 export const FIRST_DAY_MS = 1_767_225_600_000;
-/** The ranges are so small that a few accounts, entries and jobs need several. */
+/** So small that few accounts, entries and jobs need several. */
 export const RANGES = { accountsMax: 2, entriesMax: 3, jobsMax: 2 };
 export const DAYS = 4;
 export const JOBS_A_DAY = 6;

@@ -1,4 +1,3 @@
-/** The operator's application for tests, and how it is asked. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -62,7 +61,6 @@ export function ask(app: FastifyInstance, url: string, method: 'GET' | 'HEAD' | 
   return app.inject({ method, url, headers: { ...AUTHORIZED, host: 'operator' } });
 }
 
-/** The code of a problem, checked to be one. */
 export function codeOf(answer: Awaited<ReturnType<typeof ask>>): string {
   assert.match(String(answer.headers['content-type']), /^application\/problem\+json/);
   const problem = answer.json();

@@ -1,4 +1,3 @@
-/** A MySQL or MariaDB server that goes away, and a primary that is demoted. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { openDatabase } from '@matting/database/connect.ts';
@@ -84,7 +83,7 @@ onServer('a connection killed in the middle of a transaction costs a second roun
   await assertBalanced(stores);
 });
 
-/** Its statements ask after 0.6 s whether the server answers anybody, for 1 s. */
+/** After 0.6 s its statements ask for 1 s whether the server still answers. */
 async function openImpatient(t: ExecutionContext): Promise<Database> {
   const impatient = await openDatabase(proxy.url, { log: SILENT_LOG, statementMsMax: 6000 });
   t.teardown(async () => {
@@ -184,12 +183,12 @@ for (const demotion of ['read_only = 1', 'tx_read_only = 1']) {
       await open();
       const stores = storesOn(pool);
       const account = await fundedAccount(stores, 10);
-      // Many connections, all of them to the first.
+      // Several connections, all to the first.
       const jobs = Array.from({ length: 8 }, () => newJob(account));
       await Promise.all(jobs.map(job => submitted(stores, job)));
       t.true((await pair.first.connections()) > 1);
       await pair.demoteFirst(demotion);
-      // Setting tx_read_only holds for new sessions alone.
+      // tx_read_only holds for new sessions only.
       if (demotion.startsWith('tx_')) await breakConnections(pair);
 
       await Promise.all([
@@ -233,7 +232,7 @@ onPair(
     await held.promise;
     await pair.demoteFirst();
     pair.promoteSecond();
-    // The newer one is given back last: the pool lends it from then on, and the older one never.
+    // The pool lends the connection that was returned last, so never the older one.
     await pool.kysely.connection().execute(async () => {
       ended.resolve();
       await older;
@@ -257,7 +256,7 @@ onPair(
     await transact(pool, async tx => {
       await addCredits(tx, account, 10);
       if (++rounds > 1) return;
-      // Waits for no open transaction, but refuses its commit.
+      // Ignores open transactions, but refuses their commits.
       await pair.demoteFirst();
       pair.promoteSecond();
     });
@@ -283,7 +282,7 @@ onPair(
   },
 );
 
-/** Sessions then begin again, under what is now the server's default. */
+/** New sessions take the server's new default. */
 async function breakConnections(pair: DatabasePair): Promise<void> {
   await pair.proxy.close();
   await pair.proxy.open();

@@ -1,4 +1,4 @@
-/** Every queue of jobs does this, in a database or in memory; each kind has its suite call this. */
+/** Holds for every queue, in a database or in memory; the suite of each calls it. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { UNPAID } from '@matting/queue/job.ts';
@@ -18,21 +18,21 @@ import {
   WITH_PICTURE,
 } from './fixtures.ts';
 
-/** Without an input and a URL it has a stored image of 3 megapixels. */
+/** Default: a stored image of 3 megapixels. */
 export type AskedJob = Pick<NewJob, 'accountId' | 'apiKeyId' | 'class'> &
   Partial<Pick<NewJob, 'input' | 'sourceUrl' | 'model' | 'finishing' | 'background'>>;
 
 export interface QueueWorld {
   readonly queue: WorkerQueue;
   account(): Promise<string>;
-  /** @param ageMs how long ago the job was submitted */
+  /** @param ageMs since its submission */
   add(job: AskedJob, ageMs: number): Promise<OpenJob>;
   find(jobId: string): Promise<OpenJob>;
 }
 
 type Asked = Partial<AskedJob> & { readonly ageMs?: number };
 
-/** An API key with its jobs: those of other tests stand in the same queue. */
+/** An API key with its jobs; other tests' jobs are in the same queue. */
 class Caller {
   readonly queue: WorkerQueue;
   readonly apiKeyId = randomUUID().slice(0, 12);
@@ -56,7 +56,7 @@ class Caller {
     return (await this.queue.listLanes()).filter(({ apiKeyId }) => apiKeyId === this.apiKeyId);
   }
 
-  /** @param among this of each of its lanes */
+  /** @param among added to the read of each lane */
   async listed(among: Partial<LaneRead> = {}, limit = 1000) {
     const lanes = (await this.lanes()).map(lane => ({ ...lane, ...among }));
     return this.queue.listClaimable(limit, lanes);
@@ -331,7 +331,7 @@ const TESTS: Readonly<Record<string, Body>> = {
     t.truthy(await by.queue.attemptLost(lost, false));
     const theirs = await other.add({ ageMs: 60_000 });
     const queued = await by.queue.queued();
-    // Not downloaded yet: 4, of unknown size: 100, tiny: 1.
+    // Not downloaded: 4; unknown size: 100; tiny: 1.
     const cost = 3 + 4 + 100 + 1 + 3 + 3;
     t.deepEqual(queued.byAccount.get(accountId), { jobs: 6, cost, unfetched: 1 });
     const sumOf = (what: 'jobs' | 'cost') =>

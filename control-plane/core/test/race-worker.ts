@@ -1,4 +1,4 @@
-/** A replica for the races: each line in is a task, each line out its answer, JSON both. */
+/** A replica for the races: a task in and an answer out, a line of JSON each. */
 import { createInterface } from 'node:readline';
 import { openDatabase } from '@matting/database/connect.ts';
 import { LEASE_MS } from '@matting/queue/lease-rules.ts';
@@ -8,9 +8,9 @@ import type { NewJob } from '../queue/matting-submission.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
 
 export type RaceTask =
-  /** All at once; answers one outcome kind and job id a job. */
+  /** All at once; answers each outcome's kind and job id. */
   | { readonly task: 'submit'; readonly jobs: readonly NewJob[] }
-  /** Claims and ends what it can get of this account, until nothing is left; answers the ids. */
+  /** Claims and ends this account's jobs until none is left; answers the ids. */
   | { readonly task: 'finish'; readonly accountId: string };
 
 export type SubmitAnswer = { readonly kind: string; readonly id: string | null };

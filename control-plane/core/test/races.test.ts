@@ -1,4 +1,4 @@
-/** Rules that hold when several replicas, each a process, do the same at the same time. */
+/** Each replica is a process. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -29,7 +29,7 @@ class Replica {
   constructor(url: string) {
     const program = path.join(import.meta.dirname, 'race-worker.ts');
     this.#child = spawn(process.execPath, [program, url], { stdio: ['pipe', 'pipe', 'inherit'] });
-    // The wait begins at the start: a child that died in a test must not be waited for after it.
+    // Listens from the start, since the child may die during a test.
     this.#exited = once(this.#child, 'exit');
     this.#answers = createInterface({ input: this.#child.stdout! })[Symbol.asyncIterator]();
   }

@@ -1,4 +1,4 @@
-/** The methods of the stores that change nothing, each asked of the large tables. */
+/** Methods that change nothing, on the large tables. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type ActingPerson, requireAuthority } from '@matting/accounts/audit-log.ts';
@@ -37,7 +37,7 @@ import { dueMails, mailOf } from './mails.ts';
 
 /** Of a million jobs in a month; servers count twice. */
 const HOUR_READS_MAX = 3000;
-/** Servers count a page of each of five kinds, and the entries that are newer than the page. */
+/** Servers count a page of each of five kinds, and newer entries. */
 const LINES_READS_MAX = 800;
 const LINES_WHY = 'reads a page of each kind, and the entries that are newer than the page';
 
@@ -51,7 +51,7 @@ async function notified(stores: Stores): Promise<string> {
   return job.id;
 }
 
-/** Mails beside more than are looked at of another account. */
+/** Behind more mails of another account than one read covers. */
 async function listMails(stores: Stores, database: Database): Promise<void> {
   const { kysely } = database;
   const [first, ...others] = Array.from({ length: 257 }, () => mailOf('crowd'));
@@ -63,7 +63,7 @@ async function listMails(stores: Stores, database: Database): Promise<void> {
   await withdrawMails(kysely, ids);
 }
 
-/** A package reads how often a person changed something, to refuse more. */
+/** As a package that limits how often a person may change something. */
 const refuseNobody = (database: Database) =>
   transact(database, async tx => {
     const actor: ActingPerson = {
@@ -119,7 +119,7 @@ export const READING: Readonly<Record<string, Exercise>> = {
   'apiKeys.listExpiring': async stores => {
     const day = { expiresInMs: DAY_MS };
     const { key } = await stores.apiKeys.create(accountOf(0), 'expiring', day);
-    // The walk begins just before the key.
+    // Starts just before the key.
     const after = key.id.slice(0, -1);
     const asked = { after, withinMs: 2 * DAY_MS, limit: 10 };
     const { expiring } = await stores.apiKeys.listExpiring(asked);
@@ -255,7 +255,7 @@ export const READING: Readonly<Record<string, Exercise>> = {
       const next = await ledger.list(accountOf(0), { kind, limit: 50, after: page.at(-1) });
       assert.equal(next.length, 50);
     }
-    // Few, and long ago: behind all the others.
+    // Few and old: after all others.
     const { length } = await ledger.list(accountOf(1), {
       kind: 'grant',
       beforeMs: 10,

@@ -1,4 +1,4 @@
-/** A receiver that does what a test tells it, and checks every signature. */
+/** Answers as a test sets, and checks every signature. */
 import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -14,7 +14,7 @@ export interface Delivery {
   readonly headers: IncomingMessage['headers'];
   readonly body: Buffer;
   readonly signatureHolds: boolean;
-  /** Set once a status was sent whole. */
+  /** Set after a complete answer. */
   status: number | undefined;
 }
 
@@ -46,7 +46,7 @@ export class Receiver implements AsyncDisposable {
   static async open(secret: string, answer: Answer = taken): Promise<Receiver> {
     const receiver = new Receiver(secret, answer);
     receiver.#source = await openSource((request, response) => {
-      // A sender that leaves in the middle is part of the tests.
+      // Tests end connections halfway.
       receiver.#take(request, response).catch(() => response.destroy());
     });
     return receiver;

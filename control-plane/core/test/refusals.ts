@@ -1,4 +1,3 @@
-/** Submissions that are refused on both paths, and what may not have changed then. */
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { ExecutionContext } from 'ava';
 import { pngHeader, type TestApp } from './support/test-app.ts';

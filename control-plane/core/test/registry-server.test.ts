@@ -1,4 +1,3 @@
-/** NodeRegistry over real gRPC on a real store. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,4 +1,3 @@
-/** An account that holds all it can of the database delays and refuses nobody else. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
@@ -18,7 +17,7 @@ import { imageBody, openTestApp, type TestApp } from './support/test-app.ts';
 
 const test = ava.serial;
 
-/** SQLite's: what is committed together, twice. */
+/** SQLite's: twice the statements of a common commit. */
 const SLOTS_MAX = 128;
 
 let app: TestApp;
@@ -29,7 +28,7 @@ test.before(async () => {
 });
 test.after.always(() => app.close());
 
-/** Asks for slots without end: some are held until `end`, others wait, the rest are refused. */
+/** Requests slots endlessly: some are held until `end`, some wait, the rest are refused. */
 function hold(shares: RequestShares, owner: Parameters<typeof serveRequest>[0]) {
   const free = Promise.withResolvers<void>();
   let refused = 0;
@@ -135,7 +134,7 @@ test('a submission that found no slot for its row leaves no image behind', async
   const { shares } = app.stores;
   const { run } = shares;
   let asked = 0;
-  // The row is the second that it asks for, after its Idempotency-Key: the API key is remembered.
+  // The row is its second query, after the Idempotency-Key: the API key is cached.
   shares.run = <T>(work: () => Promise<T>): Promise<T> => {
     asked += 1;
     if (asked < 2) return run.call(shares, work) as Promise<T>;
@@ -179,7 +178,7 @@ test('a key that was good is read again in its account’s share, whatever other
   const hostile = [1, 2, 3].map(n => hold(app.stores.shares, { shows: String(n) }));
   for (const one of hostile) await one.fill(100);
   try {
-    // The memory's own time: there is no clock of the test's in the store.
+    // The store's cache uses real time.
     while (true) {
       const known = app.stores.apiKeys.recall(token);
       assert.ok(typeof known === 'object');

@@ -1,24 +1,24 @@
-/** The shape of a database's tables, as the statements that use them see it. */
+/** Tables as their statements depend on them. */
 import { type Database, query, type Schema } from '@matting/database/database.ts';
 import { type Kysely, sql } from 'kysely';
 
-/** Each by a name that holds its table's: `jobs.state`, `jobs: jobs_lane`. */
+/** Names include the table: `jobs.state`, `jobs: jobs_lane`. */
 export interface SchemaShape {
   readonly tables: ReadonlySet<string>;
   readonly columns: ReadonlyMap<string, ColumnShape>;
-  /** Columns in their order, and whether they are unique. */
+  /** Columns in order, and whether unique. */
   readonly indexes: ReadonlyMap<string, string>;
   readonly checks: ReadonlyMap<string, string>;
 }
 
 export interface ColumnShape {
-  /** The type has its collation, its default, and whether it takes null. */
+  /** With collation, default and nullability. */
   readonly type: string;
-  /** An insert may leave it out. */
+  /** Inserts may omit it. */
   readonly optional: boolean;
 }
 
-/** Repeated as the stores' own statements: on Galera another's change of a table ends such reads. */
+/** Repeated like the stores' statements: on Galera another's schema change ends such reads. */
 export function readSchemaShape(database: Database): Promise<SchemaShape> {
   return query(database, database.dialect === 'sqlite' ? readSqlite : readMysql);
 }
@@ -106,7 +106,7 @@ function shapeOf(
   };
 }
 
-/** Lists what statements written for `old` may miss or stumble over in `next`; empty: nothing. */
+/** What breaks statements written for `old`; empty: nothing. */
 export function brokenFor(old: SchemaShape, next: SchemaShape): string[] {
   const isOldTable = (name: string) => old.tables.has(name.replace(/[.:].*/s, ''));
   const broken: string[] = [];
@@ -128,7 +128,7 @@ export function brokenFor(old: SchemaShape, next: SchemaShape): string[] {
   }
   for (const [name, columns] of next.indexes) {
     const added = isOldTable(name) && !old.indexes.has(name);
-    // Rows of old statements have no value in a column that they do not know: null is no duplicate.
+    // Old statements leave unknown columns null, and nulls are no duplicates.
     const [table = ''] = name.split(':');
     const isUnknown = (column: string) => !old.columns.has(`${table}.${column}`);
     const [, ...names] = columns.split(' ');

@@ -1,4 +1,3 @@
-/** The rows that every statement of the core reads. */
 import ava from 'ava';
 import { CORE_SUITE } from './core-suite.ts';
 import { countRows } from './counting-rows.ts';

@@ -1,4 +1,4 @@
-/** The statements of each method of the core's stores, for statements.test.ts: every branch that asks. */
+/** Every branch of a method that runs a statement. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { createApiKeyToken } from '@matting/accounts/keys/api-key-token.ts';
@@ -40,7 +40,7 @@ const BESIDE: Readonly<Record<string, Exercise>> = {
   },
 };
 
-/** Used in place of those of changing.ts that empty tables, or that repeat another. */
+/** Replace those of changing.ts that empty tables or repeat another. */
 const INSTEAD: Readonly<Record<string, Exercise>> = {
   bootstrap: async stores =>
     assert.deepEqual(await stores.bootstrap('first', 1), { created: false }),
@@ -62,7 +62,7 @@ export const EXERCISES: Readonly<Record<string, Exercise>> = {
   ...INSTEAD,
 };
 
-/** Here no package says for which jobs to come a credit is held. */
+/** Without packages no upcoming job reserves a credit. */
 async function reserveAndTakeBack(database: Database): Promise<void> {
   const ended = database.kysely.transaction().execute(async tx => {
     await reserveAhead(database, tx, accountOf(0), [randomUUID()]);

@@ -1,4 +1,3 @@
-/** The callback pair of a submission: what is refused, what is stored, what is told of it. */
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { openDatabase } from '@matting/database/connect.ts';
@@ -38,7 +37,7 @@ const PENDING = {
   next_attempt_at: null,
 };
 
-/** The resolver answers these, by host; a public address for every other. */
+/** By host; others get a public address. */
 const addresses = new Map<string, readonly string[]>([['moved.example.com', ['10.0.0.1']]]);
 const asked: string[] = [];
 let onResolve: () => Promise<unknown> = async () => undefined;
@@ -97,18 +96,18 @@ async function submit(more: Record<string, unknown> = HOOK, key: string = random
 
 test('half a pair, wrong text, wrong secret: refused, and nothing is left of it', async t => {
   const { callback_url, callback_secret } = HOOK;
-  // Whatever else a text may not be: core/submission/requests.test.ts.
+  // submission/requests.test.ts has the other bad texts.
   for (const [fields, field] of [
     [{ callback_url }, 'callback_secret'],
     [{ callback_secret }, 'callback_url'],
     [{ callback_url, callback_secret: null }, 'callback_secret'],
     [{ ...HOOK, callback_secret: 's'.repeat(23) }, 'callback_secret'],
     [{ ...HOOK, callback_url: 'http://a.example.com' }, 'callback_url'],
-    // A receiver that follows Standard Webhooks would read these otherwise than the service.
+    // A Standard Webhooks receiver would decode these differently.
     ...UNREADABLE_SECRETS.map(
       callback_secret => [{ ...HOOK, callback_secret }, 'callback_secret'] as const,
     ),
-    // CallbackAddressCheck refuses these, by the text and by what the name stands for.
+    // CallbackAddressCheck refuses these by text and by resolved address.
     [{ ...HOOK, callback_url: 'https://127.0.0.1/' }, 'callback_url'],
     [{ ...HOOK, callback_url: 'https://moved.example.com/' }, 'callback_url'],
   ] as const) {
@@ -119,7 +118,7 @@ test('half a pair, wrong text, wrong secret: refused, and nothing is left of it'
 test('a secret that is not Base64 behind whsec_ goes on where a request is repeated', async t => {
   const hook = { ...HOOK, callback_secret: `whsec_${'#'.repeat(30)}` };
   const key = randomUUID();
-  // An earlier version stored it so.
+  // As an earlier version stored it.
   const { job_id: jobId } = (await submit(HOOK, key)).json();
   const image = Buffer.from(String(imageBody().image_base64), 'base64');
   const fingerprint = fingerprintOf({

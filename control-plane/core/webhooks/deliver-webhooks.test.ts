@@ -1,4 +1,3 @@
-/** Messages of jobs to receivers on loopback: a real store, real sockets. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';
@@ -154,7 +153,6 @@ test('a receiver that is slow or dead › delays no other, however many wait for
   await using sender = replica({ limits: { totalMs: 60_000 } });
   await until(isFinal(last), 'the delivery past the backlog');
   await until(() => dead.deliveries.length === 8);
-  // The same holds for what ends from now on.
   const next = await ended(healthy.url());
   sender.events.notificationDue();
   await until(isFinal(next));

@@ -1,4 +1,3 @@
-/** Notifications between a job's end and their delivery: whose turn it is, who holds one, each guard of that by itself, and how long their secrets are kept. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { addTo, rowOf, setIn } from '@matting/database/test/rows.ts';
@@ -38,7 +37,6 @@ const SECRET = Uint8Array.of(1, 2, 3);
 
 onStores(test, 'the lease of a notification', (test, { databases, database, stores }) => {
   let accountId: string;
-  /** The key distinguishes each test's notifications. */
   let keyId: string;
 
   test.before(async () => {
@@ -266,7 +264,7 @@ onStoresInCi(test, `a backlog of ${BACKLOG}`, (test, { database, stores }) => {
     });
   }
 
-  /** Claims as a delivery does until nothing new comes, and returns the receivers. */
+  /** Claims as a delivery does until nothing is left; returns the receivers. */
   async function drained(changes: Without = {}) {
     const receivers: string[] = [];
     for (let polls = 0; polls < 20; polls += 1) {

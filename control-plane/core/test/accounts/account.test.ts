@@ -1,4 +1,3 @@
-/** An account reads itself; keys have rights and rates. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { KeyPolicy } from '@matting/accounts/keys/key-policy.ts';
@@ -10,7 +9,7 @@ const test = ava.serial;
 
 const app = useTestApp(test);
 
-/** The window may not end under the test, which takes a second on a busy machine. */
+/** The test takes a second on a busy machine and must not meet the window's end. */
 async function earlyInAWindow({ stores }: TestApp): Promise<void> {
   while ((await stores.rateQuotas.nowMs()) % 60_000 > 56_000) {
     await new Promise(resolve => setTimeout(resolve, 100));
@@ -60,7 +59,6 @@ test('networks › let in who is in one of them, by the address of the connectio
   const answer = await app.get('/v1/account', await keyed({ networks: ['192.0.2.0/24'] }));
   t.is(answer.json().code, 'KEY_NOT_ALLOWED');
   t.regex(answer.json().detail, /127\.0\.0\.1/);
-  // A caller's own headers about itself change nothing.
   const headers = await keyed({ networks: ['192.0.2.0/24'] });
   const forged = { ...headers, 'x-forwarded-for': '192.0.2.1', forwarded: 'for=192.0.2.1' };
   t.is((await app.get('/v1/account', forged)).statusCode, 403);
@@ -74,9 +72,9 @@ test('networks behind a proxy › are compared with whom a proxy that is named h
     (await behind.get('/v1/account', { authorization, 'x-forwarded-for': chain })).statusCode;
   t.is(await statusFrom('192.0.2.7'), 200);
   t.is(await statusFrom('198.51.100.7'), 403);
-  // The caller's own words come first; the proxy adds the last address.
+  // The caller may forge the first words; the proxy adds the last address.
   t.is(await statusFrom('192.0.2.7, 198.51.100.7'), 403);
-  // Some proxies write the port, too; what is no address is in no network.
+  // Some proxies write the port too; a text that is no address is in no network.
   t.is(await statusFrom('192.0.2.7:4711'), 200);
   t.is(await statusFrom('192.0.2.7:4711, 127.0.0.9:80'), 200);
   t.is(await statusFrom('192.0.2.7:4711, 198.51.100.7:4712'), 403);
@@ -96,7 +94,6 @@ test('caps › refuse a job over the cap, but neither the account’s other keys
   t.regex(detail, /2 credits a day\. .* \d{4}-\d\d-\d\dT00:00:00\.000Z\.$/);
   t.is((await app.post(JOBS, imageBody(), again)).json().job_id, first.json().job_id);
   t.is((await app.post(JOBS, imageBody())).statusCode, 202);
-  // A job that fails gives its credit back.
   await app.failJob(first.json().job_id, {
     code: 'PROCESSING_FAILED',
     detail: 'x',
@@ -212,7 +209,6 @@ test('rates › submissions and reads are counted apart, over all keys of the ac
   await earlyInAWindow(limited);
   const second = { authorization: `Bearer ${await limited.createKey()}` };
 
-  // A request that is refused before the count, or reaches nothing, is not counted.
   for (let sent = 0; sent < 5; sent += 1) {
     const keyless = await limited.post('/v1/matting/jobs', imageBody(), { 'idempotency-key': '' });
     t.is(keyless.headers.ratelimit, undefined);
@@ -222,7 +218,6 @@ test('rates › submissions and reads are counted apart, over all keys of the ac
   const first = await limited.post('/v1/matting/jobs', imageBody());
   t.is(first.statusCode, 202);
   assertStanding(first, 'submissions', SUBMISSIONS_MAX, 2);
-  // A request that is refused after the count is counted.
   const wrong = await limited.post('/v1/matting', 'x', { ...second, 'content-type': 'text/plain' });
   t.is(wrong.statusCode, 415);
   assertStanding(wrong, 'submissions', SUBMISSIONS_MAX, 1);
@@ -233,7 +228,7 @@ test('rates › submissions and reads are counted apart, over all keys of the ac
   for (const [url, headers] of [
     ['/v1/matting', {}],
     ['/v1/matting/jobs', second],
-    // A replay is a submission too: the count comes before the body that would tell.
+    // A replay counts as a submission: the count comes before the body.
     ['/v1/matting/jobs', { 'idempotency-key': key }],
   ] as const) {
     assertRefused(await limited.post(url, imageBody(), headers), 'submissions', SUBMISSIONS_MAX);
@@ -247,7 +242,6 @@ test('rates › submissions and reads are counted apart, over all keys of the ac
     assertStanding(answer, 'reads', READS_MAX, READS_MAX - 1 - index);
   }
   for (const url of urls) assertRefused(await limited.get(url), 'reads', READS_MAX);
-  // Another account's are its own; what needs no key is not counted.
   const other = await limited.get('/v1/account', { authorization: `Bearer ${otherToken}` });
   assertStanding(other, 'reads', READS_MAX, READS_MAX - 1);
   t.is((await limited.app.inject('/v1/openapi.json')).headers.ratelimit, undefined);

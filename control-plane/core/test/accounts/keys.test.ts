@@ -1,4 +1,3 @@
-/** Accounts and their keys, nodes, the secrets canary and the first start; caps and ends of keys; the quota that replicas share. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -101,7 +100,7 @@ onStores(test, 'identities', (test, { dialect, database, stores, replica }) => {
       const keys = Array.from({ length: count }, (_, index) => {
         const id = `k${String((index * 7919) % 10_007).padStart(11, '0')}`;
         const account = index % 100 === 0 ? other : owner;
-        // Many of one millisecond.
+        // Many share a millisecond.
         const created = Math.floor(index / 400);
         const key = { id, account_id: account, name: 'n', secret_hash: sha256(id) };
         return { ...key, created_at: created, revoked_at: null };
@@ -385,7 +384,6 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     await setIn(database.kysely, 'jobs', { api_key_id: key.id }, { cap_window_start: yesterday });
     await stores.queue.fail(claim, IMAGE_FAULT);
     t.is(await used(), 1);
-    // Nothing of yesterday itself is left today.
     await set(key.id, { cap_window_start: yesterday, cap_used: 2 });
     t.is(await used(), 0);
     t.is((await stores.queue.submit(job(), LIMITS)).kind, 'created');
@@ -440,7 +438,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
       secret_hash: hashSecret(next.secret),
     });
     const owner = { apiKeyId: key.id, accountId: account };
-    // The first replica remembers the old secret alone, and asks about the new one.
+    // The first replica knows only the old secret and asks about the new one.
     t.deepEqual(await stores.apiKeys.authenticate(next.text), owner);
     t.deepEqual(await others.apiKeys.authenticate(next.text), owner);
     const byPrevious = { ...owner, byPreviousSecret: true };
@@ -469,7 +467,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     t.deepEqual(key.policy, policy);
     const owner = await others.apiKeys.authenticate(token);
     t.deepEqual(owner, { apiKeyId: key.id, accountId: account, policy });
-    // A version that knows more scopes wrote this.
+    // Written by a version with more scopes.
     await set(key.id, { scopes: 'read,manage' });
     t.deepEqual((await others.apiKeys.find(key.id))?.policy.scopes, ['read']);
   });
@@ -536,7 +534,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
 onStores(test, 'rate quotas', (test, { database, stores, replica }) => {
   const others = replica();
 
-  /** Returns what `work` finds within one window, and repeats it if it met the end of one. */
+  /** Repeats `work` if the window ended meanwhile. */
   async function withinOneWindow<T>(work: (windowStartMs: number) => Promise<T>): Promise<T> {
     for (;;) {
       const windowStartMs = quotaWindowStartMs(await stores.rateQuotas.nowMs());

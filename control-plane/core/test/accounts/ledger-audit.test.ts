@@ -1,4 +1,3 @@
-/** The audit of a ledger of several days: what it reads, what it finds of each way to break one, in ranges and times that are small. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -41,9 +40,7 @@ const test = ava.serial;
 
 onStores(test, "the ledger's audit", (test, { dialect, databases, database, stores }) => {
   const audit = (options: AuditOptions = {}, on = database) => auditLedger(on, options, RANGES);
-  /**
-   * Finds whether it was committed; if members lock for themselves, one at another may have won.
-   */
+  /** Whether it committed; if cluster members lock separately, another may have won. */
   const endOf = async (transaction: Promise<unknown>): Promise<boolean> => {
     try {
       await transaction;
@@ -95,7 +92,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     });
   });
 
-  /** Runs `then` once, behind the n-th statement that adds up. */
+  /** Runs `then` once, after the n-th sum. */
   async function behindSum<T>(n: number, then: () => Promise<void>, read: (on: Database) => T) {
     let sums = 0;
     const watched = openWatchedDatabase(dialect, databases.url(), async (connection, query) => {
@@ -133,7 +130,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       await readSumsInParts(metered, [], accountId, { entriesMax: 3 });
       await metered.close();
       t.true(statements.length > ENTRIES / 3);
-      // Of an entry the index and the row.
+      // The index entry and the row.
       t.true(statements.every(({ rowsRead }) => rowsRead <= 10));
     });
   }
@@ -175,12 +172,12 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       stores.queue.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
       stores.queue.fail(lost.claim, IMAGE_FAULT),
     ]);
-    // A writer that does not wait for the row has taken the time by then.
+    // A writer that ignores the lock has finished by then.
     await Promise.race([writers, delay(200)]);
     release.resolve();
     const held = await endOf(holder);
     await writers;
-    // On a cluster a writer that did not wait for the row has made the holder fail.
+    // On a cluster such a writer has made the holder fail.
     if (!held) return t.is(database.engine.conflicts, 'certification');
     const entries = await database.kysely
       .selectFrom('ledger_entries')
@@ -200,7 +197,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     const accountId = await oldAccount(database);
     const [one, other] = [randomUUID(), randomUUID()];
     const atMs = FIRST_DAY_MS + DAY_MS + HOUR_MS;
-    // Every sum is right: what one job lacks the other has.
+    // Sums are right: one job has too much what the other lacks.
     await database.kysely
       .insertInto('ledger_entries')
       .values([entry(accountId, 'reserve', atMs, one), entry(accountId, 'charge', atMs, other)])
@@ -226,7 +223,6 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
 
   const own = useTestDatabase(test, dialect);
 
-  /** A ledger without anything in it. */
   async function empty(): Promise<Database> {
     const broken = await own.open();
     for (const table of ['ledger_entries', 'jobs', 'accounts', 'ledger_audits'] as const) {
@@ -283,7 +279,6 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
 
   type Breaking = (broken: Database, accountId: string, stores: Stores) => Promise<unknown>;
 
-  /** Each audit has a verdict: of all accounts, and of the account alone. */
   interface Verdicts {
     readonly all: string;
     readonly one: string;

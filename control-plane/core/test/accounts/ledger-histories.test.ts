@@ -1,7 +1,6 @@
 /**
- * Whatever two replicas do to one account's jobs, no credit appears and none is lost; and audits
- * in the middle of it find what is broken and nothing else. A failing run prints the shortest
- * history it found; MATTING_TEST_SEED takes others.
+ * Histories of two replicas on one account. A failing run prints the shortest; MATTING_TEST_SEED
+ * changes them.
  */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
@@ -85,7 +84,7 @@ class Audited {
       where account_id = ${this.#accountId}`.execute(kysely);
   }
 
-  /** @returns false: there is nothing of the sort to break. */
+  /** @returns false: there is nothing of that kind to break. */
   async break({ what, pick }: Breaking): Promise<boolean> {
     const { kysely } = at(this.#databases, 0);
     const picked = <T>(rows: readonly T[]): T | undefined => rows[pick % rows.length];

@@ -1,5 +1,3 @@
-/** Every page has the balance of each line of the ledger, also if much happened at one instant. */
-
 import { LEDGER_KINDS } from '@matting/accounts/ledger/ledger.ts';
 import { type LinesQuestion, readLines } from '@matting/accounts/ledger/ledger-lines.ts';
 import ava from 'ava';
@@ -16,7 +14,7 @@ const ALL: LinesQuestion = {
 };
 
 onStores(test, 'lines of a ledger', (test, { database, stores }) => {
-  /** Alternates grants of 10 and revocations of 1, three of them at each instant. */
+  /** Grants of 10 and revocations of 1 in turn, three at each instant. */
   async function account(moves: number): Promise<string> {
     const id = await fundedAccount(stores, 5);
     for (let index = 0; index < moves; index += 1) {

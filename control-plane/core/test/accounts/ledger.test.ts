@@ -1,4 +1,3 @@
-/** Money: what the schema forbids, what an operator may do, what the check finds. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';

@@ -1,4 +1,3 @@
-/** Keys of an account as its people and the operator manage them, over a real database. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson } from '@matting/accounts/audit-log.ts';

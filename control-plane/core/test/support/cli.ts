@@ -1,4 +1,4 @@
-/** A command of the operator in this process, so that it costs milliseconds. */
+/** Runs in this process, in milliseconds. */
 
 import type { Package } from '../../package.ts';
 import { runCommand } from '../../run-command.ts';

@@ -1,4 +1,4 @@
-/** Preloaded into a control plane: its public port takes TEST_CONNECTIONS_MAX connections in all. */
+/** Preloaded: the public port takes TEST_CONNECTIONS_MAX connections in all. */
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 

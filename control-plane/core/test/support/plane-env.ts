@@ -1,4 +1,3 @@
-/** The environment of a control plane in a process of its own. */
 import { TEST_TOKEN } from '@matting/nodes/test/scripted-node.ts';
 
 export function planeEnv(directory: string, databaseUrl: string) {

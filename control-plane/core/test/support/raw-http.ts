@@ -1,4 +1,4 @@
-/** HTTP on the very bytes: what no client would send, and what is answered to it. */
+/** Sends bytes that no HTTP client would. */
 import { once } from 'node:events';
 import http from 'node:http';
 import net from 'node:net';
@@ -10,13 +10,10 @@ export interface Conversation {
   readonly end?: 'end' | 'resetAndDestroy';
 }
 
-/** Longer than any of the server's own bounds that tests leave as they are. */
+/** Longer than the server's bounds that tests do not change. */
 const SILENCE_MS_MAX = 20_000;
 
-/**
- * Returns what the server writes to these bytes until the connection is closed, or nothing more
- * comes.
- */
+/** Returns the answer once the connection closed or fell silent. */
 export async function converse(
   port: number,
   text: string,
@@ -47,7 +44,7 @@ export async function sendPieces(pieces: Iterable<Buffer>, options: http.Request
   const request = http.request({ ...options, method: 'POST' });
   const answered = once(request, 'response') as Promise<[http.IncomingMessage]>;
   let over = false;
-  // A body that was cut ends in a reset, after the answer.
+  // A cut body ends in a reset after the answer.
   const end = () => {
     over = true;
   };
@@ -56,7 +53,7 @@ export async function sendPieces(pieces: Iterable<Buffer>, options: http.Request
   for (const piece of pieces) {
     if (over) break;
     if (!request.write(piece)) await Promise.race([once(request, 'drain'), answered]);
-    // The pause keeps pieces from leaving in one packet.
+    // Keeps pieces out of one packet.
     else await new Promise(setImmediate);
   }
   request.end();

@@ -1,4 +1,4 @@
-/** Whole control planes in this process, on one database and one storage directory. */
+/** Control planes in this process that share a database and a storage directory. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -27,10 +27,10 @@ export interface ReplicasOptions {
   readonly packages?: readonly Package[];
   readonly replicas?: number;
   readonly env?: Readonly<Record<string, string>>;
-  /** Theirs, and closed with them, instead of a new one. */
+  /** Closed with them; default: a new one. */
   readonly database?: TestDatabase;
   readonly databaseUrl?: (url: string) => Promise<string>;
-  /** The blobs go here: into a new temporary directory unless it is given. */
+  /** Default: a new temporary directory. */
   readonly storageDir?: string;
 }
 
@@ -63,7 +63,7 @@ export class Replicas {
   #test!: TestDatabase;
   #directory!: string;
 
-  /** All of them start at once, on an empty database that is not migrated yet. */
+  /** All at once, on an empty, unmigrated database. */
   static async open(dialect: DatabaseDialect, options: ReplicasOptions = {}): Promise<Replicas> {
     const replicas = new Replicas();
     await replicas.#open(dialect, options);
@@ -102,7 +102,7 @@ export class Replicas {
     this.planes = starts.flatMap(start => (start.status === 'fulfilled' ? [start.value] : []));
     const failed = starts.find(start => start.status === 'rejected');
     if (failed !== undefined) {
-      // A replica that has started would keep the test's process alive for ever.
+      // A started replica would keep the test's process alive.
       await this.close();
       throw failed.reason;
     }
@@ -179,7 +179,7 @@ function headersOf(token: string, key: string) {
   return { authorization: `Bearer ${token}`, 'idempotency-key': key };
 }
 
-/** A submission to the control plane that listens there. @param origin without a trailing slash */
+/** @param origin without a trailing slash */
 export function submitTo(
   origin: string,
   token: string,

@@ -1,4 +1,4 @@
-/** A node as a process that holds its images until SIGUSR2 comes; prints `<job> <fence>`. */
+/** Holds its images until SIGUSR2; prints `<job> <fence>`. */
 import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 
 const [nodeId = '', registryPort] = process.argv.slice(2);

@@ -1,4 +1,4 @@
-/** The HTTP application on SQLite and a directory, without a dispatcher: a test ends jobs. */
+/** The HTTP application on SQLite, without a dispatcher: tests end jobs themselves. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
@@ -57,18 +57,18 @@ export const ERRORS_PAGE = '# Errors\n';
 
 export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
   readonly packages?: readonly Package[];
-  /** Replace the settings that packages read of the environment; undefined: all of it. */
+  /** By package, instead of its settings from the environment; undefined: all from there. */
   readonly settings?: Readonly<Record<string, object | undefined>>;
   readonly credits?: number;
   readonly uploadSlots?: UploadBounds;
   readonly resultReaders?: ResultReaderBounds;
   readonly readingPace?: AppOptions['readingPace'];
   readonly onEnded?: AppOptions['onEnded'];
-  /** Resolves callback hosts; to a public address for every name unless given. */
+  /** Resolves callback hosts; default: a public address. */
   readonly resolveHost?: ResolveHost;
   readonly onAnswered?: AppOptions['onAnswered'];
   readonly logger?: AppOptions['logger'];
-  /** Told of results that are lost. */
+  /** Receives lost results. */
   readonly log?: Parameters<typeof composeServices>[0]['log'];
   readonly lossObserver?: Partial<LossObserver & ErasureObserver>;
 }
@@ -91,21 +91,19 @@ function configOf(env: Environment, options: TestAppOptions): Config {
   return { ...config, ...settings, packages: configured };
 }
 
-/** A route of a scope that the application opens as it gets ready: those of the account area. */
+/** A route that opens when the application gets ready. */
 export interface ScopedRoute {
   readonly method: string;
-  /** The URL has the scope's prefix; `:name` stands for one segment. */
+  /** Has the scope's prefix; `:name` stands for one segment. */
   readonly url: string;
   readonly config: FastifyContextConfig;
 }
 
 type StoresOf<S extends Stores> = (stores: Stores, database: Database) => S;
 
-/** Opened by `openTestApp`, or before the first test of a file by `useTestApp`. */
 export class TestApp<S extends Stores = Stores> {
   app!: FastifyInstance;
   readonly scopedRoutes: ScopedRoute[] = [];
-  /** All of them. */
   readonly routes: RouteOptions[] = [];
   services!: Services;
   plugged!: readonly PackageParts[];
@@ -116,9 +114,9 @@ export class TestApp<S extends Stores = Stores> {
   accountId!: string;
   token!: string;
   sight: Sight | null = null;
-  /** Stored beside each result that succeedJob stores. */
+  /** Stored with each result of succeedJob. */
   thumbnail: Buffer | undefined;
-  /** GET /v1/models, the field `model` and pages go by these nodes. */
+  /** As GET /v1/models, the field `model` and pages see them. */
   nodes: readonly NodeSnapshot[] = [];
   readonly #storesOf: StoresOf<S>;
   readonly #log = pino({ level: 'silent' });
@@ -219,7 +217,7 @@ export class TestApp<S extends Stores = Stores> {
     this.#switches.refusal = error;
   }
 
-  /** Sets what nodes reported lately that they can do; undefined: not known. */
+  /** What nodes reported; undefined: unknown. */
   advertise(nodes: readonly NodeAbility[] | undefined): void {
     this.#switches.advertised = nodes;
   }
@@ -244,7 +242,7 @@ export class TestApp<S extends Stores = Stores> {
     return Object.fromEntries(sent) as Record<string, string>;
   }
 
-  /** A submission; `body` is sent as JSON unless it is text or bytes. */
+  /** `body` is sent as JSON unless it is text or bytes. */
   post(
     url: string,
     body: unknown,
@@ -278,7 +276,10 @@ export class TestApp<S extends Stores = Stores> {
     return claim;
   }
 
-  /** Stores `bytes` as the result and tells this replica. @returns it, `token` as its link has it */
+  /**
+   * Stores `bytes` as the result and tells this replica.
+   * @returns the result, with its link's `token`
+   */
   async succeedJob(
     jobId: string,
     bytes = Buffer.from('a cut-out'),
@@ -317,7 +318,7 @@ export class TestApp<S extends Stores = Stores> {
     this.events.jobFinal(jobId);
   }
 
-  /** Runs `act` on every job submitted from now on, once. The error of any that failed. */
+  /** Runs `act` once for every job submitted from now on. `stop` rejects with its error. */
   onSubmitted(act: (jobId: string) => Promise<unknown>): { stop(): Promise<void> } {
     const seen = new Set<string>();
     const running: Promise<unknown>[] = [];
@@ -338,7 +339,7 @@ export class TestApp<S extends Stores = Stores> {
     };
   }
 
-  /** Names of all files the blob store holds, unfinished writes too. */
+  /** Includes unfinished writes. */
   async storedFiles(): Promise<string[]> {
     const entries = await readdir(this.storageDir, { recursive: true, withFileTypes: true });
     return entries
@@ -390,7 +391,7 @@ function acceptanceBy(switches: Switches, { queue }: Stores) {
 }
 
 export function testApps<S extends Stores>(given: readonly Package[], storesOf: StoresOf<S>) {
-  /** @param context the test that it is closed after; closed by its caller where absent */
+  /** @param context closes it after the test; absent: the caller does */
   async function openTestApp(
     options: TestAppOptions = {},
     context?: Pick<ExecutionContext, 'teardown'>,
@@ -420,7 +421,7 @@ export function testApps<S extends Stores>(given: readonly Package[], storesOf: 
 
 export const { openTestApp, useTestApp } = testApps([], stores => stores);
 
-/** The smallest bytes whose header shows a PNG of that size; no decoder would take them. */
+/** The smallest PNG header of that size; no decoder takes it. */
 export function pngHeader(width: number, height: number): Buffer {
   const bytes = Buffer.alloc(33);
   Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex').copy(bytes);
@@ -434,7 +435,7 @@ export function imageBody(more: Record<string, unknown> = {}): Record<string, un
   return { image_base64: pngHeader(4, 3).toString('base64'), ...more };
 }
 
-/** A form as a program sends it; bytes go as a file. */
+/** Buffers become files. */
 export function formDataOf(fields: Readonly<Record<string, string | Buffer>>): FormData {
   const form = new FormData();
   for (const [name, value] of Object.entries(fields)) {
