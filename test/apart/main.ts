@@ -31,11 +31,11 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 const LINKED = ['bin/node/node_modules', 'model-cache'];
 const TAKE_AWAY = path.join(ROOT, 'deploy/images/take-away.ts');
 const NEEDS = /^(?:#!.*\n)?\/\*\*(?:(?!\*\/)[\s\S])*?\bNeeds: ([^.]+)\./;
-/** Tests that show fastest that a missing package was needed. */
+/** The tests that soonest show a missing package. */
 const FEW = ['control-plane/core/http/public-app.test.ts', 'control-plane/core/jobs/*.test.ts'];
 const ALL = ['control-plane/{core,database,http}/**/*.test.ts', 'test/e2e/cutout.test.ts'];
 const HANGING_MS = 120_000;
-/** So many lines of a failed run are shown. */
+/** Of a failed run. */
 const SHOWN_LINES = 40;
 
 /** Lists the project's files, with the packages that each says it needs. */

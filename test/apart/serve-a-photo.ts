@@ -1,4 +1,4 @@
-/** Has a photo cut out on the SQLite database that is named; it costs one credit. */
+/** Costs one credit, on the named SQLite database. */
 import assert from 'node:assert/strict';
 import { assertBalanced } from '../../control-plane/core/test/fixtures.ts';
 import { pictureBody } from '../../control-plane/core/test/support/replicas.ts';

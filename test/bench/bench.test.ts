@@ -83,7 +83,7 @@ test('children of a node are told apart by files that there are', t => {
 });
 
 test('an engine below another process has its role and its time', async t => {
-  // Words of its own command line would make the shell an engine too.
+  // Through the environment: in its command line they would make the shell an engine too.
   const env = { ...process.env, NODE: process.execPath, BUSY, FILE: CHILD_PROGRAMS.engines };
   const shell = spawn('sh', ['-c', '"$NODE" -e "$BUSY" "$FILE"; exit'], {
     ...{ env, detached: true },
@@ -97,7 +97,6 @@ test('an engine below another process has its role and its time', async t => {
     t.true(mainCpuMs > 0 && mainCpuMs <= cpuMs, `${mainCpuMs} of ${cpuMs} ms`);
     t.is(new Map(times()).get(shell.pid ?? 0)?.role, 'node');
   } finally {
-    // The whole group: the engine too.
     process.kill(-(shell.pid ?? 0), 'SIGKILL');
     await gone;
   }
@@ -113,7 +112,7 @@ test('a replay decides by the rules that it is given, and takes each look once',
   const side = 96;
   const run = async ({ model, role }: PlanEntry, _picture: unknown, input?: RunInput) => {
     runs.push(`${model} ${role} ${input?.kind}`);
-    // A tenth is unsure, in the middle of a body that meets no side.
+    // A tenth is uncertain, in the middle of the picture.
     const alpha = Uint8Array.from({ length: side * side }, (_none, i) => {
       const [x, y] = [i % side, Math.floor(i / side)];
       if (Math.min(x, y) < 16 || Math.max(x, y) >= side - 16) return 0;

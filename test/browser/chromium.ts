@@ -1,4 +1,4 @@
-/** Debian's Chromium with a profile of its own. It resolves no name but localhost. */
+/** Debian's Chromium with its own profile; it resolves only localhost. */
 import assert from 'node:assert/strict';
 import { AxeBuilder } from '@axe-core/playwright';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
@@ -6,28 +6,27 @@ import { findProgram } from '../support/foreign-program.ts';
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
 const LAUNCH_MS_MAX = 60_000;
-/** Each wait of a page has it: a machine with busy cores takes ten times what an idle one takes. */
+/** For each wait: a busy machine takes ten times as long as an idle one. */
 const WAIT_MS_MAX = 30_000;
 
-/** Undefined: this machine has none. */
 export function findChromium(): string | undefined {
   return NAMES.map(findProgram).find(program => program !== undefined);
 }
 
-/** False: it runs. With `MATTING_TEST_REQUIRE_BROWSER` a machine without Chromium fails instead. */
+/** With `MATTING_TEST_REQUIRE_BROWSER` a missing Chromium is a failure. */
 export function skipWithoutChromium(): string | false {
   if (findChromium() !== undefined || process.env.MATTING_TEST_REQUIRE_BROWSER) return false;
   return 'no Chromium here: install the package chromium';
 }
 
-/** Rejects where there is none. Closed by its caller. */
+/** The caller closes it. */
 export function launchChromium(): Promise<Browser> {
   const executablePath = findChromium();
   assert.ok(executablePath, 'MATTING_TEST_REQUIRE_BROWSER is set and there is no Chromium');
   return chromium.launch({
     executablePath,
     timeout: LAUNCH_MS_MAX,
-    // The sandbox needs a user of its own; root has none to give.
+    // The sandbox does not work as root.
     chromiumSandbox: process.getuid?.() !== 0,
     args: [
       '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1',
@@ -37,16 +36,15 @@ export function launchChromium(): Promise<Browser> {
 }
 
 export interface VisitorOptions {
-  /** Pages may be loaded from these, such as `http://localhost:8080`; paths are on the first. */
+  /** Allowed origins, such as `http://localhost:8080`; relative paths use the first. */
   readonly origins: readonly [string, ...string[]];
   readonly theme?: 'light' | 'dark';
   readonly locale?: 'en-GB' | 'zh-CN';
-  /** The size is in CSS pixels. */
+  /** CSS pixels. */
   readonly width?: number;
   readonly height?: number;
-  /** The zone is UTC where absent. */
+  /** Default: UTC. */
   readonly timezone?: string;
-  /** False: scripts are off. */
   readonly scripts?: boolean;
 }
 
@@ -83,9 +81,8 @@ export class Visitor {
     return visitor;
   }
 
-  /** Signs in with the cookies of a session that was made elsewhere. */
   async signInAs(cookies: ReadonlyMap<string, string>): Promise<void> {
-    // A cookie is not of a port, and Chromium takes a secure one for an https address alone.
+    // Cookies ignore ports, and Chromium accepts secure ones only for https.
     const url = this.#origins[0].replace(/^http:/, 'https:').replace(/:\d+$/, '');
     const of = { url, secure: true, httpOnly: true, sameSite: 'Lax' } as const;
     await this.context.addCookies([...cookies].map(([name, value]) => ({ name, value, ...of })));
@@ -96,12 +93,12 @@ export class Visitor {
     return answer?.status() ?? 0;
   }
 
-  /** Gives the problems since the last call: script errors, refusals of the policy, other hosts. */
+  /** Problems since the last call: script errors, CSP violations, foreign hosts. */
   takeProblems(): string[] {
     return this.#problems.splice(0);
   }
 
-  /** Violations of WCAG 2.2 AA that axe calls serious or critical, one line each. */
+  /** Serious or critical by axe (WCAG 2.2 AA), a line each. */
   async seriousViolations(): Promise<string[]> {
     const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
     const { violations } = await new AxeBuilder({ page: this.page }).withTags(tags).analyze();
@@ -110,7 +107,7 @@ export class Visitor {
       .map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(n => n.html).join(' | ')}`);
   }
 
-  /** CSS pixels by which the page is wider than the window. */
+  /** CSS pixels beyond the window. */
   async overflow(): Promise<number> {
     const widths = await this.page.evaluate<[number, number]>(
       '[document.documentElement.scrollWidth, document.documentElement.clientWidth]',
@@ -118,7 +115,7 @@ export class Visitor {
     return widths[0] - widths[1];
   }
 
-  /** CSS pixels by which the widest table is wider than its place: it scrolls by itself. */
+  /** CSS pixels by which the widest table exceeds its scrolling box. */
   tableOverflow(): Promise<number> {
     return this.page.evaluate<number>(
       `Math.max(0, ...[...document.querySelectorAll('.table')]
@@ -134,7 +131,7 @@ export class Visitor {
     const { page, context } = this;
     context.on('weberror', error => this.#problems.push(`script error: ${error.error().message}`));
     page.on('console', message => {
-      // A refused form is an answer of 4xx, which Chromium calls an error of its own.
+      // A refused form answers 4xx, which Chromium logs as an error.
       if (message.type() !== 'error' || /^Failed to load resource/.test(message.text())) return;
       this.#problems.push(`console: ${message.text()}`);
     });

@@ -1,4 +1,4 @@
-/** The whole way of an owner, each step where the last ended. Needs: portal. */
+/** An owner's way, each step from where the last ended. Needs: portal. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -137,7 +137,7 @@ test('signs out, and in again by mail and password', async t => {
   t.deepEqual(visitor.takeProblems(), []);
 });
 
-/** The picture as a browser hands it over that lets go of it there. */
+/** Drops the file from a script, as a browser would after a drag. */
 async function dropPhoto(place: string): Promise<void> {
   const photo = (await readFile(PHOTO)).toString('base64');
   const dropped = await page.evaluateHandle(`(() => {
@@ -161,7 +161,7 @@ test('a picture that is dropped on the first page is cut out in the playground',
   t.deepEqual(visitor.takeProblems(), []);
 });
 
-/** Alpha of the cut-out on the stage, at shares of its sides. */
+/** Of the shown cut-out, at shares of its sides. */
 const alphaAt = (x: number, y: number) =>
   page.evaluate<number>(`(async () => {
     const image = document.querySelector('.stage img.picture');
@@ -173,7 +173,6 @@ const alphaAt = (x: number, y: number) =>
     return context.getImageData(${x} * width, ${y} * height, 1, 1).data[3];
   })()`);
 
-/** Opens the form, and draws a box over the left half that erases. */
 async function eraseLeftHalf(): Promise<void> {
   await page.getByText('Correct the cut-out').click();
   await page.getByText('Erase', { exact: true }).click();
@@ -183,7 +182,7 @@ async function eraseLeftHalf(): Promise<void> {
   await page.getByText('1 mark', { exact: true }).waitFor();
 }
 
-/** From the left to the right share of the width, over nearly all of the height. */
+/** Between shares of the width, over nearly all of the height. */
 async function drawBox(place: string, left: number, right: number): Promise<void> {
   const canvas = page.locator(place);
   await canvas.scrollIntoViewIfNeeded();
@@ -214,7 +213,7 @@ test('a cut-out is corrected by what people paint on it, and costs nothing', asy
   t.true((await alphaAt(0.6, 0.55)) > 200);
   await page.getByText('Brush', { exact: true }).click();
   await page.locator('.painter canvas[tabindex]').focus();
-  // Dots, as many as the API takes.
+  // As many dots as the API takes.
   for (let press = 0; press < 2 * 64; press += 1) await page.keyboard.press('Space');
   await page.getByText('One correction takes no more marks.').waitFor();
   t.is(await available(), FIRST_CREDITS);
@@ -245,7 +244,7 @@ test('a key that is rotated has two secrets for a while, and one job for a retry
   await heading('Your new secret');
   const next = (await page.getByRole('region', { name: 'The key' }).innerText()).trim();
   t.not(next, token);
-  // The same Idempotency-Key under the new secret is the job of the old one.
+  // The Idempotency-Key survives the rotation.
   t.is((await curl(next, 'first')).status, 200);
   t.is(await available(), FIRST_CREDITS - 1);
   t.is((await curl(token, 'second')).status, 200);
@@ -397,7 +396,8 @@ test('a key that is revoked is refused', async t => {
   await page.getByRole('link', { name: 'shop' }).click();
   await button('Revoke key').click();
   await page.getByText('Key revoked.').waitFor();
-  // One control plane forgets the key at once, others within a second (replicas.test.ts).
+  // The control plane that revoked it forgets it at once, others within a second
+  // (replicas.test.ts).
   t.is((await curl(token, 'late')).status, 401);
 });
 
@@ -418,7 +418,7 @@ test('a person of the provider is let in by their group, and out when they have 
     await other.page.getByRole('button', { name: 'Continue' }).click();
     return other;
   };
-  // The mail of somebody who is known here: it makes them nobody else.
+  // A known mail address must not make her another person.
   provider.people.set('zoe', { email: MAIL, groups: ['shop-owners'] });
   const zoe = await signIn();
   await zoe.page.getByRole('heading', { name: 'Overview' }).waitFor();

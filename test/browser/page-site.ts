@@ -1,4 +1,4 @@
-/** The account area and the operator's pages of one process for a browser; no node. Needs: portal. */
+/** The account area and the operator's pages in this process, without a node. Needs: portal. */
 import type { FastifyInstance } from 'fastify';
 import type { Browser } from 'playwright-core';
 import { KEY, register } from '../../control-plane/core/test/operator-port.ts';
@@ -16,11 +16,10 @@ export interface PageSite extends World {
   readonly operator: OperatorSite;
 }
 
-/** The operator's port: another origin, and another session. */
 interface OperatorSite {
   readonly origin: string;
   readonly app: FastifyInstance;
-  /** Paths of its GET routes. */
+  /** GET only. */
   readonly routes: readonly string[];
 }
 
@@ -48,7 +47,7 @@ async function openOperatorSite({ test }: World, port: number): Promise<Operator
   return { origin: `http://localhost:${port}`, app, routes };
 }
 
-/** Makes a node that works and one that drains, an order that waits, and a job with a callback. */
+/** A working node, a draining one, a waiting order, and a job with a callback. */
 export async function fillOperatorPages({ test, ours }: PageSite): Promise<void> {
   const { stores } = test;
   for (const id of ['node-1', DRAINING_NODE]) await register(stores, id, 'http://10.0.0.7:8081');
@@ -62,7 +61,6 @@ export async function fillOperatorPages({ test, ours }: PageSite): Promise<void>
   await test.succeedJob(answer.json().job_id);
 }
 
-/** Signs in by the page and the key. */
 export async function openOperator(
   browser: Browser,
   { operator }: PageSite,

@@ -19,11 +19,11 @@ import { fillOperatorPages, openOperator, openPageSite, type PageSite } from './
 const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 
 const PAGE_BYTES_MAX = 80_000;
-/** A document is as long as what it says. */
+/** A document's length follows its text. */
 const DOCUMENT_BYTES_MAX = 72_000;
 const PHONE = 360;
 const DESK = 1280;
-/** Wider than the narrowest that must hold everything: what most phones have. */
+/** What most phones have; PHONE is the narrowest supported width. */
 const PHONE_SHOWN = 390;
 const DOCUMENTS = [
   '/docs',
@@ -36,13 +36,11 @@ const DOCUMENTS = [
   '/docs/client',
 ];
 const CHECKED: Readonly<Record<string, number>> = { 'en-light': DESK, 'zh-dark': PHONE };
-/** Pages of an account that differ by their query. */
 const ASKED = [
   ['orders-review', '/account/orders/new?credits=2500&price=5000'],
   ['credits-reservations', '/account/credits?reservations=1'],
   ['usage-keys', '/account/usage?group=key'],
 ] as const;
-/** Pages of an account that has done nothing yet. */
 const FIRST_RUN = ['', '/jobs', '/keys', '/usage', '/orders'];
 const SHOTS = process.env.MATTING_TEST_SHOTS;
 
@@ -92,14 +90,15 @@ async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<s
     const cut = await visitor.tableOverflow();
     if (cut > 0) found.push(`has a table ${cut} px wider than its place at ${width} px`);
     if (SHOTS) await keepShot(visitor, path.join(SHOTS, `${page.name}-${shot}`), width);
-    // Colours are a theme's, names a language's, places a width's: each is checked once.
+    // Colours depend on the theme, names on the language, layout on the width: each is checked
+    // once.
     if (CHECKED[shot] !== width) continue;
     found.push(...(await visitor.seriousViolations()));
   }
   return [...found, ...visitor.takeProblems()].map(what => `${page.url}: ${what}`);
 }
 
-/** All of the page, with the pictures that load once they are seen. */
+/** The whole page, with lazily loaded pictures. */
 async function keepShot({ page }: Visitor, name: string, width: number): Promise<void> {
   const shown = width === PHONE ? PHONE_SHOWN : width;
   await page.setViewportSize({ width: shown, height: 900 });
@@ -153,7 +152,7 @@ test('follow the dark theme, and the choice of a person', async t => {
   await visitor.close();
 });
 
-/** Runs on the page, once the picture has come. Rejects where it is none. */
+/** Runs on the page. Rejects if it is no picture. */
 const decode = (image: unknown) => (image as { decode(): Promise<void> }).decode();
 
 test('of jobs show small pictures, and load a whole result only when it is opened', async t => {
@@ -301,7 +300,7 @@ test('of the operator grant credits, and ask before they are revoked', async t =
   await visitor.close();
 });
 
-/** Finds the routes whose answer is a page: one requested without HTML is none. */
+/** Routes that answer HTML only if asked for it are no pages. */
 async function findPages(site: PageSite): Promise<PageOfArea[]> {
   const things = await makeThings(site.test, site.ours);
   const found: PageOfArea[] = [];

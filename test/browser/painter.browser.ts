@@ -1,4 +1,4 @@
-/** The painter that corrects a cut-out; the test is its node. Needs: portal. */
+/** The test plays the node. Needs: portal. */
 import assert from 'node:assert/strict';
 import ava, { type ExecutionContext } from 'ava';
 import type { Browser, Page } from 'playwright-core';
@@ -16,7 +16,6 @@ type CutOut = ReturnType<typeof Buffer.from>;
 
 let browser: Browser;
 let site: PageSite;
-/** Two things, and the left one alone. */
 let both: CutOut;
 let left: CutOut;
 ava.serial.before(async () => {
@@ -28,7 +27,7 @@ ava.serial.after.always(async () => {
   await site?.close();
 });
 
-/** Draws things of 120 x 200 pixels at these places from the left. */
+/** 120 x 200 pixels each, at these distances from the left. */
 async function thingsAt(...lefts: number[]): Promise<CutOut> {
   const channels = 4;
   const thing = sharp({ create: { width: 120, height: 200, channels, background: 'teal' } });
@@ -57,7 +56,7 @@ async function succeed(id: string, cutOut: CutOut): Promise<void> {
   site.test.sight = null;
 }
 
-/** Runs what sends a form, and answers the id of the job that came of it. */
+/** Returns the job's id. */
 async function sending(page: Page, act: () => Promise<void>): Promise<string> {
   const answer = page.waitForResponse(one => one.request().method() === 'POST');
   await act();
@@ -74,13 +73,12 @@ const saying = (page: Page, text: string | RegExp) =>
   status(page).filter({ hasText: text }).waitFor();
 const shapes = async (page: Page, kind: 'keep' | 'erase') =>
   JSON.parse((await page.locator(`.painter [name=${kind}]`).inputValue()) || '[]');
-/** Says what has the focus: a tag, an id, a text. */
+/** Tag, id and text of the focused element. */
 const focused = (page: Page) =>
   page.evaluate<string>(`(({ tagName, id, textContent, value }) =>
     [tagName, id, value ?? '', tagName === 'BUTTON' ? textContent : ''].filter(Boolean).join(' ')
   )(document.activeElement)`);
 
-/** Cuts a sample out in the playground, with both things, and opens the painter. */
 async function openPainter(page: Page): Promise<string> {
   await page.goto(`${site.origin}${PLAYGROUND}`);
   const id = await sending(page, () => button(page, 'Teapot').click());
@@ -90,12 +88,12 @@ async function openPainter(page: Page): Promise<string> {
   return id;
 }
 
-/** Erases the right thing by a box and the keys alone. The focus is on the canvas at the end. */
+/** By keys alone. The focus ends on the canvas. */
 async function eraseRight(page: Page): Promise<void> {
   await page.locator('.painter [value=erase]').focus();
   await press(page, 'Space', 'Tab', 'Tab');
   assert.equal(await focused(page), 'CANVAS');
-  // From the middle, by twentieths of the longer side: a corner below the thing, and one above.
+  // From the middle in twentieths of the longer side: two corners around the thing.
   await press(page, ...times(8, 'Shift+ArrowRight'), ...times(6, 'Shift+ArrowDown'));
   await page.keyboard.down('Space');
   await press(page, ...times(8, 'Shift+ArrowLeft'), ...times(11, 'Shift+ArrowUp'));
@@ -112,7 +110,7 @@ test('all of the painter is used by the keyboard', async t => {
   await page.locator('.painter [value=keep]').focus();
   await press(page, 'Space', 'Tab', 'ArrowRight', 'Tab', 'ArrowRight', 'Tab');
   t.is(await focused(page), 'CANVAS');
-  // A press without a move leaves the brush down; Enter does as Space does.
+  // A press without a move leaves the brush down; Enter works as Space.
   await press(page, 'Enter', ...times(10, 'ArrowLeft'), 'Enter', ...times(10, 'ArrowUp'));
   const [stroke] = await shapes(page, 'keep');
   t.deepEqual([stroke.radius, stroke.line.at(0), stroke.line.length > 1], [14, [200, 50], true]);
@@ -132,7 +130,7 @@ test('all of the painter is used by the keyboard', async t => {
   t.deepEqual(visitor.takeProblems(), []);
 });
 
-/** Alpha of the overlay at a pixel of the picture. */
+/** At a pixel of the picture. */
 const changedAt = (page: Page, x: number, y: number) =>
   page.evaluate<number>(`(() => {
     const sheet = document.querySelector('.changed');
@@ -302,7 +300,7 @@ test('the time that is left is counted down, and what goes beyond it is counted 
     seen.push(order.indexOf(text ?? ''));
     await page.clock.runFor(1000);
   }
-  // The page's clock goes on between the steps, too.
+  // The page's clock runs between the steps.
   const [first, second, third] = seen as [number, number, number];
   t.true(0 <= first && first < second && second < third && third >= 2, `${seen}`);
 });

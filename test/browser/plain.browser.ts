@@ -1,4 +1,4 @@
-/** The area without scripts, and by the keyboard alone: in, a key made, out. Needs: portal. */
+/** Without scripts, by keyboard. Needs: portal. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import type { Browser, Page } from 'playwright-core';
@@ -9,7 +9,7 @@ import { openPageSite, type PageSite } from './page-site.ts';
 
 const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 
-/** More than any page has places for the focus. */
+/** More than any page has focusable elements. */
 const TABS_MAX = 80;
 
 let browser: Browser;
@@ -34,7 +34,6 @@ test('works without scripts', async t => {
   await page.getByLabel('Email').fill(known.mail);
   await page.getByLabel('Password').fill(known.password);
   await page.getByRole('button', { name: 'Sign in' }).click();
-  // The visitor is back at the requested page.
   await heading(page, 'API keys');
   await page.getByRole('link', { name: 'Create key' }).first().click();
   await page.getByLabel('Name').fill('plain');
@@ -58,7 +57,7 @@ test('works without scripts', async t => {
   await visitor.close();
 });
 
-/** Gives the tag and the name, as somebody hears it, of the element that has the focus. */
+/** Tag and accessible name of the focused element. */
 const focused = (page: Page) =>
   page.evaluate<string>(`(() => {
       const element = document.activeElement;
@@ -67,7 +66,7 @@ const focused = (page: Page) =>
       return element.tagName.toLowerCase() + ' ' + name.trim();
     })()`);
 
-/** Goes on until it is there, and requires that each place on the way is seen. */
+/** Requires that each element on the way is visible. */
 async function tabTo(page: Page, wanted: RegExp): Promise<void> {
   const passed: string[] = [];
   for (let tabs = 0; tabs < TABS_MAX; tabs += 1) {

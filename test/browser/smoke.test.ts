@@ -1,4 +1,4 @@
-/** One quick visit, and that its checks see a bad page. Needs: portal. */
+/** Needs: portal. */
 import ava from 'ava';
 import type { Browser } from 'playwright-core';
 import { openSource } from '../../control-plane/http/test/loopback-source.ts';

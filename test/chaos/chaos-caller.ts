@@ -1,4 +1,4 @@
-/** A caller as docs/requests.md asks it to be, and an agent. Needs: removebg, mcp. */
+/** Follows docs/requests.md, or is an agent. Needs: removebg, mcp. */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { WireJob } from '../running-service.ts';
@@ -6,20 +6,20 @@ import type { Random } from '../support/random.ts';
 import type { Submission } from './manners.ts';
 
 const REQUEST_TIMEOUT_MS = 15_000;
-/** A Retry-After is heeded up to this, so that the test ends. */
+/** Longest obeyed Retry-After, so that the test ends. */
 const RETRY_WAIT_MS_MAX = 1000;
 const POLL_MS = 250;
-/** Over every kill of a run, a lease each: longer than that and the job is lost. */
+/** Over all kills of a run, a lease each; after that the job counts as lost. */
 const PATIENCE_MS_MAX = 180_000;
-/** One key gets at most so many new jobs, after retryable failures. */
+/** Jobs of a key after retryable failures. */
 const JOBS_MAX = 20;
 
 export interface Delivery {
   readonly idempotencyKey: string;
   readonly jobIds: readonly string[];
-  /** SHA-256, hexadecimal, of every picture that came whole as an answer, by its job. */
+  /** Every complete picture by its job; hexadecimal. */
   readonly pictures: readonly (readonly [jobId: string, sha256: string])[];
-  /** The job as it was read last; final. */
+  /** Final. */
   readonly job: WireJob;
 }
 
@@ -31,7 +31,7 @@ export interface CallerOptions {
 
 interface Answer {
   readonly status: number;
-  /** Where the answer is a picture, it is of its job, whose rest is to be read. */
+  /** Holds only the id if the answer is a picture. */
   readonly body: Partial<WireJob>;
   /** Undefined: the answer is no picture. */
   readonly pictureSha256: string | undefined;
@@ -44,13 +44,13 @@ export class ChaosCaller {
     this.#options = options;
   }
 
-  /** Rejects where the image is not done in time, or jobs get mixed up. */
+  /** Rejects on timeout or if jobs get mixed up. */
   async deliver(idempotencyKey: string, submissions: readonly Submission[]): Promise<Delivery> {
     const giveUpAt = performance.now() + PATIENCE_MS_MAX;
     const jobIds: string[] = [];
     const pictures: (readonly [jobId: string, sha256: string])[] = [];
     while (jobIds.length < JOBS_MAX) {
-      // Two at once, so that one key comes to two processes; both get its one job.
+      // Two at once, at two processes: both must get one job.
       const twins = [1, 2].map(() => this.#answer(idempotencyKey, submissions, giveUpAt));
       for (const { status, body, pictureSha256 } of await Promise.all(twins)) {
         const { job_id: jobId } = body;
@@ -72,7 +72,7 @@ export class ChaosCaller {
     throw new Error(`${idempotencyKey}: ${JOBS_MAX} jobs failed`);
   }
 
-  /** The request once more, for its picture; undefined where none of its forms takes one. */
+  /** Undefined: no form of the request takes a picture. */
   async #replay(
     idempotencyKey: string,
     submissions: readonly Submission[],
@@ -85,7 +85,7 @@ export class ChaosCaller {
       if (body.job_id !== undefined && pictureSha256 !== undefined) {
         return [body.job_id, pictureSha256];
       }
-      // The job is there and its picture is not to be had now: the storage has been killed.
+      // The storage was killed, so the job's picture cannot be read now.
       if (status !== 503 || performance.now() > giveUpAt) {
         throw new Error(`${idempotencyKey} replayed: ${status} ${JSON.stringify(body)}`);
       }
@@ -111,7 +111,6 @@ export class ChaosCaller {
     }
   }
 
-  /** The first answer that is not "come again". */
   async #answer(
     what: string,
     requests: readonly (Pick<Submission, 'path' | 'headers'> & Partial<Submission>)[],
@@ -130,13 +129,13 @@ export class ChaosCaller {
         });
         const answer = await read(response);
         if (![429, 500, 503].includes(answer.status)) return answer;
-        // The job is there, or has freed its key: it is read before the request is sent again.
+        // Read the job before sending again: it may have freed its key.
         if (answer.body.job_id !== undefined) return answer;
         last = `${answer.status} ${JSON.stringify(answer.body)}`;
         const retryAfterMs = 1000 * Number(response.headers.get('retry-after') ?? 0);
         await delay(Math.min(RETRY_WAIT_MS_MAX, retryAfterMs));
       } catch (error) {
-        // The process was killed under the request or within its answer, or is not up again yet.
+        // The process was killed during the request, or is starting.
         last = String(error instanceof Error ? (error.cause ?? error) : error);
         await delay(POLL_MS);
       }
@@ -145,12 +144,12 @@ export class ChaosCaller {
   }
 }
 
-/** An agent's answer: a job, or a problem with the status that it has on /v1. */
+/** A job, or a problem with its status on /v1. */
 interface ToldToAgents {
   readonly result?: { readonly structuredContent?: { readonly status: unknown } };
 }
 
-/** Rejects where the answer ends early. */
+/** Rejects if the answer is cut. */
 async function read(response: Response): Promise<Answer> {
   const { status, headers } = response;
   const jobId = headers.get('x-job-id');

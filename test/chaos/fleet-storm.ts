@@ -1,4 +1,7 @@
-/** Processes die or are stopped under load; MATTING_CHAOS_SEED. Needs: object-storage, removebg, mcp. */
+/**
+ * Processes are killed or stopped under load; MATTING_CHAOS_SEED repeats a run.
+ * Needs: object-storage, removebg, mcp.
+ */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -27,18 +30,17 @@ import type { Manner } from './manners.ts';
 export const OPERATOR_KEY = 'an-operator-key-of-the-storm-0123456789';
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const CALLERS = 16;
-/** That of pino. */
+/** pino's. */
 const ERROR_LEVEL = 50;
-/** Enough for everything that an account will ever submit. */
 const CREDITS = 1_000_000;
-/** A node's start takes a few seconds. */
+/** A node starts in a few seconds. */
 const PAUSE_MS = [300, 2500] as const;
-/** At least one image is made in so many kills, however slow the machine is. */
+/** At least one image is done in this many kills, on any machine. */
 const KILLS_AN_IMAGE = 5;
-/** Two hours on: nothing that is unfinished is younger than the sweeper's patience. */
+/** Older than the sweeper's limit for anything unfinished. */
 const LATER_MS = 2 * 3_600_000;
 
-/** The fleet's own sweeper has been round less than an hour ago. */
+/** The fleet's own sweeper still holds the last hour's sweep. */
 const ALWAYS_OURS: ConstructorParameters<typeof Sweeper>[0]['sweeps'] = {
   claim: async holder => ({ claim: { holder, fence: 1 }, walk: { part: 0, ageMs: null } }),
   renew: async () => true,
@@ -61,13 +63,13 @@ interface FleetStormOptions {
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
   /** Between kills. */
   readonly pauseMs?: readonly [number, number];
-  /** The models of the nodes' own plan, in their order. */
+  /** Of the nodes' own plan, in order. */
   readonly ownModels: readonly string[];
-  /** Images take turns at them. */
+  /** Images alternate between them. */
   readonly manners: readonly Manner[];
-  /** No two are alike. */
+  /** All differ. */
   readonly picture: (index: number, manner: Manner) => Promise<Picture>;
-  /** After an end of the database an image is done within this time; absent: some day. */
+  /** Longest time from the end of an outage of the database to the next image; absent: no limit. */
   readonly standstillMsMax?: number;
 }
 
@@ -99,12 +101,12 @@ class FleetStorm {
     return new FleetStorm(options, fleet, stores, await fundedCaller(stores, CREDITS));
   }
 
-  /** Base URLs of the control planes, without a trailing slash. */
+  /** Without a trailing slash. */
   get #urls(): readonly string[] {
     return this.#fleet.planes.map(({ url }) => url);
   }
 
-  /** Rejects where a program does not end with 0, or a process is left over. */
+  /** Rejects if a program's exit code is not 0, or a process is left. */
   async close(): Promise<void> {
     await this.#stores.close();
     await this.#fleet.close();
@@ -124,7 +126,7 @@ class FleetStorm {
     return at(manners, index % manners.length);
   }
 
-  /** Callers send images as long as it goes on. @param act gets what they met, which fails it */
+  /** @param act gets the callers' failures, which fail it */
   async #underLoad(act: (failures: readonly unknown[]) => Promise<void>): Promise<void> {
     let going = true;
     const failures: unknown[] = [];
@@ -175,7 +177,7 @@ class FleetStorm {
         await delay(this.#random.between(...(this.#options.pauseMs ?? PAUSE_MS)));
         while (!(await this.#kill(victim))) await delay(50);
         if (number % KILLS_AN_IMAGE !== 0) continue;
-        // Where starts take longer than the pauses, nothing would ever be made.
+        // If starts take longer than the pauses, no image would ever be done.
         while (this.#deliveries.size === ended && failures.length === 0) await delay(50);
         ended = this.#deliveries.size;
       }
@@ -200,7 +202,7 @@ class FleetStorm {
     );
   }
 
-  /** Each control plane shows each node, which it asks by the fleet's own certificates. */
+  /** Through each control plane, which uses the fleet's own certificates. */
   async showsNodes(): Promise<void> {
     const headers = { authorization: `Bearer ${OPERATOR_KEY}` };
     for (const { ports } of this.#fleet.planes) {
@@ -237,7 +239,7 @@ class FleetStorm {
       const manner = this.#manner(index);
       const what = `${idempotencyKey}, ${manner.name}`;
       if (job.status !== 'succeeded') {
-        // The image was lost twice with its engine or worker: the contract has this verdict on it.
+        // Lost twice with its engine or worker: the contract's verdict for the image.
         assert.equal(job.error?.code, 'PROCESSING_FAILED', `${what} ${job.status}`);
         continue;
       }
@@ -295,7 +297,7 @@ class FleetStorm {
     assert.ok(thumbnails > 0);
   }
 
-  /** Rows of jobs that succeeded and did not expire. */
+  /** Without expired ones. */
   async #succeededJobs({ withThumbnail = false } = {}): Promise<number> {
     const database = await openDatabase(this.#fleet.ground.databaseUrl, { log: SILENT_LOG });
     try {
@@ -310,7 +312,7 @@ class FleetStorm {
     }
   }
 
-  /** False: there was nothing of the kind to hit just now. */
+  /** False: nothing to hit. */
   async #kill(victim: Victim): Promise<boolean> {
     switch (victim) {
       case 'control plane':
@@ -349,7 +351,7 @@ class FleetStorm {
   }
 }
 
-/** Stops a program that serves, which ends with 0. */
+/** Exit code 0 is required. */
 async function restarted(program: FleetProgram): Promise<boolean> {
   await program.untilReady();
   await program.stop();

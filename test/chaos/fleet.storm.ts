@@ -1,6 +1,6 @@
 /**
- * A fleet on one server and one directory, whose programs trust each other by certificates.
- * Needs: object-storage, photoroom, rembg, removebg, mcp.
+ * One server and one directory; programs use certificates. Needs: object-storage, photoroom, rembg,
+ * removebg, mcp.
  */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -40,7 +40,7 @@ describeStorm(ava.serial, 'a fleet under kills', skipReason('mysql'), () => ({
     openGround: openWithTls,
     env: {
       MATTING_OPERATOR_KEY: OPERATOR_KEY,
-      // Short, so that many waits are handed over to jobs.
+      // Short, so that many waits end as jobs.
       MATTING_SYNC_WAIT_MS: '3000',
       MATTING_COMPAT: 'photoroom,rembg',
     },

@@ -1,40 +1,39 @@
-/** The manners in which callers ask again while processes die. Needs: removebg, mcp. */
+/** Ways to send and resend a request while processes die. Needs: removebg, mcp. */
 import assert from 'node:assert/strict';
 import sharp from 'sharp';
 
-/** A disc of the colour on grey: what a model takes for a subject. */
+/** A disc on grey, which a model takes for a subject. */
 export interface Picture {
   readonly width: number;
   readonly height: number;
   readonly colour: readonly [number, number, number];
 }
 
-/** One request, as HTTP. Its Authorization is the caller's. */
+/** Without Authorization, which is the caller's. */
 export interface Submission {
-  /** The path has its query. */
+  /** With its query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | Buffer | FormData;
-  /** Whether the answer is the picture, once it is there. */
+  /** Whether a finished job is answered with the picture. */
   readonly takesPicture: boolean;
 }
 
 export interface Manner {
   readonly name: string;
-  /** @param key of the image; in the Idempotency-Key, where the manner has one */
+  /** @param key of the image; part of the Idempotency-Key if there is one */
   submissions(file: Buffer, key: string): readonly Submission[];
-  /** Throws where the result is not one of this picture in this manner. */
   requireResult(result: Buffer, picture: Picture): Promise<void>;
 }
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
-/** The foreground's estimate may change a colour by so much. */
+/** The foreground estimate may change a colour by this. */
 const COLOUR_OFF_MAX = 3;
-/** The same of JPEG and lossy WebP, and where the cut-out is a little transparent. */
+/** Also for slightly transparent parts. */
 const LOSSY_OFF_MAX = 16;
 
-/** No two are alike in size or in colour. */
+/** Sizes and colours all differ. */
 export function pictureOf(index: number): Picture {
   return {
     width: 160 + (index % 64),
@@ -67,12 +66,12 @@ function formOf(file: Buffer, fields: Fields, background?: Buffer): FormData {
   return parts;
 }
 
-/** The file in every form of the body, each with what a path and the headers need besides. */
+/** All forms of the body, each with its query and headers. */
 function bodiesOf(file: Buffer, fields: Fields) {
   const json = JSON.stringify({ ...fields, image_base64: file.toString('base64') });
   return [
     { query: '', type: { 'content-type': 'application/json' }, body: json },
-    // The client writes the type, with the boundary.
+    // fetch writes the type, with the boundary.
     { query: '', type: {}, body: formOf(file, fields) },
     { query: `?${new URLSearchParams(fields)}`, type: { 'content-type': 'image/png' }, body: file },
   ];
@@ -168,7 +167,7 @@ const WALL = await sharp({
 })
   .png()
   .toBuffer();
-/** A file beside the file, which a form alone can carry. */
+/** A second file, which only a form can carry. */
 const ON_A_WALL: Manner = {
   name: 'on a picture',
   submissions: (file, key) =>
@@ -181,7 +180,7 @@ const ON_A_WALL: Manner = {
   },
 };
 
-/** Sends no key: the service makes one of the picture and of the options. */
+/** Sends no key: the service derives one from picture and options. */
 export const REMOVE_BG: Manner = {
   ...PLAIN,
   name: 'by the remove.bg interface',
@@ -206,7 +205,7 @@ export const REMOVE_BG: Manner = {
   },
 };
 
-/** Sends no key either; the answer names the job within. */
+/** Sends no key either; the answer contains the job's id. */
 const BY_AN_AGENT: Manner = {
   ...PLAIN,
   name: 'by an agent',

@@ -1,4 +1,7 @@
-/** A storm over a cluster and a bucket, whose parts die, freeze and are shut down. Needs: object-storage, removebg, mcp. */
+/**
+ * A cluster and a bucket whose parts are killed, frozen and shut down. Needs: object-storage,
+ * removebg, mcp.
+ */
 import ava from 'ava';
 import { openSeveralMachines } from '../fleet/ground.ts';
 import { uniformPicture } from '../fleet/steady-load.ts';
@@ -8,7 +11,7 @@ import { describeStorm, OPERATOR_KEY } from './fleet-storm.ts';
 import { PLAIN, REMOVE_BG } from './manners.ts';
 
 const KILLS = Number(process.env.MATTING_CHAOS_KILLS ?? 20);
-/** Callers are promised that of a fail-over. */
+/** Promised for a fail-over. */
 const STANDSTILL_MS_MAX = 30_000;
 
 export function describeSeveralMachines(

@@ -1,4 +1,3 @@
-/** Notifications to receivers that do everything wrong, while control planes are killed. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomInt, randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -21,27 +20,26 @@ import { until } from '../support/processes.ts';
 
 const test = ava.serial;
 
-/** The contract's number of attempts and five more: a storm's seconds stand for hours. */
+/** Five more attempts than the contract: a storm's seconds stand for hours. */
 const SCHEDULE_MS = [0, 100, 300, 500, 1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000];
 const FLAPS_MAX = SCHEDULE_MS.length / 2;
 const KILLS = Number(process.env.MATTING_CHAOS_KILLS ?? 3);
 const EVENTS = Math.max(100, 50 * KILLS);
-/** The service promises it to a receiver that answers, whatever the others do. */
+/** Promised to a receiver that answers, whatever others do. */
 const HEALTHY_MEDIAN_MS_MAX = 1000;
-/** Fewer say nothing of a median. */
 const MEDIAN_EVENTS_MIN = 1000;
 const SUBMITTERS = 8;
 const REPLICAS = 2;
-/** Share of all events; an attempt at such a receiver lasts the whole 15 s. */
+/** Share of all events; each attempt at such a receiver takes 15 s. */
 const STUCK_SHARE = 0.03;
-/** Job leases of 15 s, outbox leases of 20 s, stuck attempts of 15 s, one after the other. */
+/** In sequence: job leases of 15 s, outbox leases of 20 s, stuck attempts of 15 s. */
 const SETTLE_MS_MAX = 240_000;
-/** A process that dies this long after a 2xx may not have written it down. */
+/** A process killed this soon after a 2xx may not have stored it. */
 const UNWRITTEN_MS_MAX = 2_000;
 
 type Kind = 'healthy' | 'hostile' | 'gone' | 'flapping' | 'stuck';
 
-/** A hostile receiver does these before it takes one, by the number of requests it has had. */
+/** In this order before it accepts one. */
 const TANTRUMS: readonly ((elsewhere: string) => Answer)[] = [
   () => (_delivery, response) => void response.writeHead(500).end('no'),
   () => (_delivery, response) => reset(response),
@@ -62,7 +60,7 @@ interface Parties {
 
 class Storm {
   readonly kinds = new Map<string, Kind>();
-  /** The times are by this process's clock. */
+  /** By this process's clock. */
   readonly killedAtMs: number[] = [];
   readonly #parties: Parties;
   #submitted = 0;
@@ -78,7 +76,6 @@ class Storm {
     const isSettled = async () =>
       (await this.rows()).filter(({ status }) => status !== 'pending').length === EVENTS;
     while (Date.now() < giveUpAtMs && !(await isSettled())) await delay(100);
-    // A repeated delivery comes soon.
     await delay(500);
   }
 
@@ -93,7 +90,7 @@ class Storm {
     }
   }
 
-  /** The same key until it is answered: it is one job, whichever process dies meanwhile. */
+  /** Keeps its key until it is answered, whichever process dies. */
   async #submit(kind: Kind): Promise<void> {
     const { receivers, secrets, replicas, token } = this.#parties;
     const key = randomUUID();
@@ -115,7 +112,7 @@ class Storm {
     }
   }
 
-  /** Kills are spread over the submissions, one at a time, so that callers always find somebody. */
+  /** One at a time, so that some process always answers. */
   async #killAll(): Promise<void> {
     const { replicas } = this.#parties;
     for (let kill = 0; kill < KILLS; kill += 1) {
@@ -128,7 +125,7 @@ class Storm {
   }
 }
 
-/** Every other to the healthy one; a few get stuck; the rest is for those who misbehave. */
+/** Half healthy, a few stuck, the rest misbehaving. */
 function kindOf(number: number): Kind {
   if (number % 2 === 0) return 'healthy';
   if (number % Math.round(2 / STUCK_SHARE) === 1) return 'stuck';
@@ -152,7 +149,7 @@ function hostile(receiver: () => Receiver, elsewhere: string): Answer {
   };
 }
 
-/** Half of every second it is not there, but not so often that a job's attempts run out by chance. */
+/** Down half of every second, but rarely enough that no job runs out of attempts by chance. */
 function flapping(receiver: () => Receiver): Answer {
   return (delivery, response) => {
     const isPatient = receiver().of(delivery.jobId).length > FLAPS_MAX;
@@ -160,7 +157,7 @@ function flapping(receiver: () => Receiver): Answer {
   };
 }
 
-/** Hangs, or drips its headers, the first time. */
+/** Only at first. */
 function stuck(receiver: () => Receiver): Answer {
   return (delivery, response) => {
     const { jobId } = delivery;
@@ -259,7 +256,7 @@ test('notifications survive kills, and receivers that do everything wrong', asyn
     const row = rows.get(jobId);
     const expected = kind === 'gone' ? 'failed' : 'delivered';
     if (row?.status !== expected) wrong.push(`${row?.status}, not ${expected}: ${kind} ${jobId}`);
-    // Repeats after a receiver had taken the notification, or refused it for good.
+    // Repeats after the receiver accepted it, or refused it for good.
     for (const repeat of mine.slice(mine.indexOf(last) + 1)) {
       const isExplained = storm.killedAtMs.some(
         atMs => atMs <= repeat.atMs && Math.abs(atMs - last.atMs) < UNWRITTEN_MS_MAX,

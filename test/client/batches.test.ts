@@ -1,4 +1,3 @@
-/** Batches of the client, before answers that are scripted. */
 import ava from 'ava';
 import sinon from 'sinon';
 import { MattingClient } from '../../client/src/index.ts';

@@ -1,4 +1,4 @@
-/** One key, one job, one credit, whatever is lost. Needs: portal. */
+/** Needs: portal. */
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -108,7 +108,7 @@ test('a retry waits as long as Retry-After says', async t => {
   const retries = await cutOutThrough(
     [limited, busy],
     harness.clientWith({ fetch: timed }),
-    // The wait begins after this call.
+    // The wait starts after this call.
     ({ waitMs }) => setImmediate(() => clock.tickAsync(waitMs)),
   );
   t.deepEqual(
@@ -132,7 +132,7 @@ test('the rest of a result is asked for, not the whole again', async t => {
 test('an answer that ends early is not taken for whole', async t => {
   const { client, proxy, clientWith } = harness;
   const job = await client.run({ image: newPicture() });
-  // A runtime, or a proxy, that ends a body early without an error.
+  // A runtime or proxy that truncates a body without an error.
   const early = async (url: string, init: RequestInit) => {
     const answer = await fetch(url, init);
     if (proxy.sent('GET').length > 1) return answer;
@@ -164,7 +164,7 @@ test('an answer that never comes is asked for again', async t => {
 test('a failure that passes is submitted again, under the same key', async t => {
   const { app, client, proxy } = harness;
   await node?.stop();
-  // The status alone would be no reason to try again.
+  // The status alone is not retryable.
   const failure = { code: 'IMAGE_DOWNLOAD_FAILED', detail: 'for now', retryable: true } as const;
   let jobs = 0;
   node = app.onSubmitted(jobId =>
@@ -183,7 +183,7 @@ test('a call ends when its time is over, and says that it may go on', async t =>
   const wait: Fault = { status: 503, headers: { 'retry-after': '7200' } };
   proxy.choose = () => wait;
   const given = client.cutOut({ image: newPicture() }, { giveUpMs: 3_600_000 });
-  // Two hours are more than the call has. If it waited for its hour, this test would run out.
+  // Two hours exceed the call's limit. If it waited, this test would time out.
   await rejectsWith(t, given, (error: MattingError) => error.retryable && error.status === 503);
   proxy.choose = () => 'refuse';
   const refused = client.account({ giveUpMs: 200 });

@@ -1,4 +1,4 @@
-/** The client before a real control plane, with a proxy between. Needs: portal. */
+/** The client, a proxy and a real control plane. Needs: portal. */
 import { randomBytes } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { MattingClient, type MattingClientOptions } from '../../client/src/index.ts';
@@ -14,7 +14,7 @@ export interface ClientHarness {
   readonly app: TestApp;
   readonly proxy: FaultyProxy;
   readonly client: MattingClient;
-  /** Ends every job that is submitted from now on, with this cut-out. */
+  /** Ends every job submitted from now on with this cut-out. */
   serve(cutOut: Buffer<ArrayBuffer>): { stop(): Promise<void> };
   clientWith(options: Partial<MattingClientOptions>): MattingClient;
   close(): Promise<void>;
@@ -40,7 +40,7 @@ export async function openClientHarness(options: TestAppOptions = {}): Promise<C
   };
 }
 
-/** Bytes that the service takes for a PNG, unlike any other's. */
+/** Unique bytes that the service takes for a PNG. */
 export function newPicture(): Uint8Array {
   return new Uint8Array(Buffer.concat([pngHeader(4, 3), randomBytes(16)]));
 }

@@ -1,4 +1,4 @@
-/** Runs the client against the real control plane. Needs: portal. */
+/** Needs: portal. */
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -258,8 +258,6 @@ test('a file is read, and written whole or not at all', async t => {
   t.deepEqual((await readdir(directory)).sort(), ['cutout.png', 'photo.png']);
 });
 
-// The client's names are those of the OpenAPI document that the service serves.
-
 interface Schema {
   readonly properties?: Readonly<Record<string, Schema>>;
   readonly required?: readonly string[];
@@ -274,7 +272,7 @@ interface Operation {
   readonly parameters?: readonly { readonly $ref?: string; readonly name?: string }[];
 }
 
-/** Headers of HTTP and of fetch (which adds the last two to a range), or of a security scheme. */
+/** Headers of HTTP, of fetch (which adds the last two to a range), or of a security scheme. */
 const PLAIN_HEADERS = [
   'accept',
   'accept-encoding',
@@ -401,7 +399,7 @@ test('OpenAPI › the command names every format', t => {
   sameNames(t, named.split(', '), [...TRANSPARENT_FORMATS, 'jpeg']);
 });
 
-/** Holds a request as it was sent against the operation that it is for. */
+/** Returns the operation. */
 function checkRequest({ method, url, headers, body }: SeenRequest): string {
   const { pathname, searchParams } = new URL(url, 'http://service');
   const path = Object.keys(document.paths).find(described =>

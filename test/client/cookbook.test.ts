@@ -1,4 +1,4 @@
-/** Runs each recipe of docs/cookbook.md as it stands. Needs: curl, removebg. */
+/** Runs each recipe as printed. Needs: curl, removebg. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import {
@@ -27,7 +27,7 @@ const test = ava.serial;
 const FOLDER = await temporaryFolder({ teardown: test.after.always });
 const { OUTPUT_FORMAT_JPEG: JPEG, OUTPUT_FORMAT_WEBP: WEBP, OUTPUT_FORMAT_PNG: PNG } = OutputFormat;
 
-/** The code of each heading. */
+/** By heading. */
 const RECIPES = new Map(
   readFileSync(path.join(ROOT, 'docs/cookbook.md'), 'utf8')
     .split(/^## /m)
@@ -121,7 +121,7 @@ async function run(title: string): Promise<string> {
   return output;
 }
 
-/** Jobs of a recipe that does not wait may arrive during the next: theirs are no JPEGs. */
+/** Late jobs of a recipe that does not wait are no JPEGs. */
 function asked(format: OutputFormat = JPEG) {
   return headers
     .filter(({ outputFormat }) => outputFormat === format)
@@ -189,7 +189,7 @@ test('the call of remove.bg', async t => {
   t.notRegex(readFileSync(path.join(FOLDER, 'headers.txt'), 'utf8'), /x-ignored-fields/i);
 });
 
-/** `test/foreign/main.ts` runs the generators of clients. */
+/** `test/foreign/main.ts` runs generated clients. */
 const RUN_ELSEWHERE = 'A client for your language';
 
 test('every recipe of the page is run here', t => {

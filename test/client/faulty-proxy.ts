@@ -1,12 +1,12 @@
-/** A proxy that listens before the service does, so that its links can name it. */
+/** Listens before the service does, so that links can name it. */
 import { once } from 'node:events';
 import { type IncomingMessage, request, type ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 
 /**
- * `refuse`: the service hears nothing. `lose`: the caller hears nothing. `half`: the answer breaks
- * off. `hang`: no answer ever. An answer of the proxy's own: the service hears nothing.
+ * `refuse`: the service gets nothing. `lose`: the caller gets nothing. `half`: the answer is cut.
+ * `hang`: no answer. An answer given here never reaches the service.
  */
 export type Fault =
   | 'pass'
@@ -29,9 +29,9 @@ export interface SeenRequest {
 
 export class FaultyProxy {
   readonly seen: SeenRequest[] = [];
-  /** Each request takes the next one; then everything passes. */
+  /** One for each request; afterwards all pass. */
   faults: Fault[] = [];
-  /** Decides before `faults` do; undefined leaves it to them. */
+  /** Takes precedence over `faults` unless undefined. */
   choose: ((request: SeenRequest) => Fault | undefined) | undefined;
   #targetPort = 0;
   #source!: LoopbackSource;

@@ -1,6 +1,6 @@
 /**
- * A folder as a disk has it that ignores case and refuses some names, such as exFAT: its files get
- * small letters, and no colons. Holds for `node:fs/promises` in this process.
+ * A disk that ignores case and refuses some names, such as exFAT: lower case, no colons. Patches
+ * `node:fs/promises` in this process.
  */
 import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';

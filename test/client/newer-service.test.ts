@@ -1,4 +1,4 @@
-/** The command beside a service that is newer than it: codes that it does not know, and a proxy's own. */
+/** Codes unknown to the command, and a proxy's own answers. */
 import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -15,14 +15,14 @@ const PICTURES = 3;
 
 interface Refusal {
   readonly status: number;
-  /** Undefined: a page that is not the service's. */
+  /** Undefined: a page of another program. */
   readonly code?: string;
 }
 
 let refusal: Refusal;
 let posts = 0;
 
-/** Says that the account has credits, and refuses every picture. */
+/** Reports credits, and refuses every picture. */
 const service = createServer((request, response) => {
   request.resume();
   if (request.method === 'GET') {
@@ -45,7 +45,7 @@ const service = createServer((request, response) => {
 test.before(() => new Promise<void>(resolve => service.listen(0, '127.0.0.1', resolve)));
 test.after.always(() => void service.close());
 
-/** A folder of pictures, one at a time. What the command says and how many it sent. */
+/** One at a time. Returns the output and the number of requests. */
 async function removeFolder(refused: Refusal) {
   refusal = refused;
   posts = 0;

@@ -1,4 +1,4 @@
-/** The package as a release makes it, installed without a network. Needs: portal. */
+/** As a release packs it, installed without a network. Needs: portal. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -18,7 +18,6 @@ const run = promisify(execFile);
 const folder = await temporaryFolder({ teardown: test.after.always });
 let installed: string;
 
-/** Packs and installs it as a release does. */
 test.before(async () => {
   const tree = path.join(folder, 'tree');
   const parts = ['tsconfig.json', 'tsconfig.require.json', 'README.md', 'LICENSE', 'src'];
@@ -35,7 +34,7 @@ test.before(async () => {
   installed = await installPacked(path.join(out, tarball), path.join(folder, 'installed'));
 });
 
-/** Programs of callers, which load each of the package's parts. */
+/** Each loads another part of the package. */
 const PROGRAMS = {
   'load.mjs': `import { MattingError } from 'matting-client';
 import { readImage } from 'matting-client/files';
@@ -59,7 +58,7 @@ export async function cut(): Promise<Job | undefined> {
 export const isFull = (error: unknown) => error instanceof MattingError && error.status === 402;
 `;
 
-/** Finds the Node of this machine beside the project's own; the client promises to run on both. */
+/** Another Node than the project's: the client supports both. */
 async function installedNode(): Promise<string | undefined> {
   const folders = (process.env.PATH ?? '').split(path.delimiter);
   for (const folder of folders.filter(one => !one.includes('node_modules'))) {

@@ -1,7 +1,4 @@
-/**
- * `matting-remove` of a package that was installed somewhere, as a program of some Node.
- * Needs: portal.
- */
+/** `matting-remove` from an installed package, on a given Node. Needs: portal. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -12,7 +9,6 @@ import { type ClientHarness, newPicture } from './client-harness.ts';
 const run = promisify(execFile);
 const TIMEOUT_MS = 60_000;
 
-/** npm, on this process's Node. */
 export async function npm(args: readonly string[], cwd: string): Promise<string> {
   const home = path.dirname(process.execPath);
   const env = { ...process.env, PATH: `${home}:${process.env.PATH}` };
@@ -20,7 +16,7 @@ export async function npm(args: readonly string[], cwd: string): Promise<string>
   return stdout;
 }
 
-/** @returns the folder, with the package and what it needs: nothing that npm would have to fetch. */
+/** @returns the folder; everything comes from the tarball, without a network */
 export async function installPacked(tarball: string, folder: string): Promise<string> {
   await mkdir(folder);
   await writeFile(path.join(folder, 'package.json'), '{"private":true,"type":"module"}');
@@ -29,8 +25,8 @@ export async function installPacked(tarball: string, folder: string): Promise<st
 }
 
 /**
- * Cuts pictures out twice, with an answer that is lost: each is paid once.
- * @param node the program; the command finds it in the PATH, by its first line
+ * Cuts pictures out twice and loses an answer: each costs one credit.
+ * @param node found through PATH by the command's first line
  * @param cutOut what the harness serves
  */
 export async function checkPackedCommand(

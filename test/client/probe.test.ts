@@ -1,4 +1,3 @@
-/** The probe of deploy/systemd against a service: what it tells node_exporter, and its exit code. */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,3 @@
-/** Tests what a run of the command shows of itself. */
 import test from 'ava';
 import { Progress } from '../../client/src/command/progress.ts';
 

@@ -1,4 +1,4 @@
-/** Links into a bucket. Needs: object-storage, portal. */
+/** Needs: object-storage, portal. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';

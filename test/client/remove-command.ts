@@ -1,7 +1,4 @@
-/**
- * `matting remove` as a program and in this process, before a real service with a scripted node.
- * Each test has a folder and an account of its own.
- */
+/** `matting remove`, as a program and in this process, with a real service and a scripted node. */
 
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -51,9 +48,9 @@ export class RemoveCommand {
   replicas!: Replicas;
   node!: ScriptedNode;
   url!: string;
-  /** Each test has an account of its own with 1000 credits. */
+  /** 1000 credits, new for each test. */
   caller!: Caller;
-  /** The command of the test runs in this folder. */
+  /** Working directory of the test's commands. */
   folder!: string;
 
   async open(): Promise<void> {
@@ -79,7 +76,7 @@ export class RemoveCommand {
     return this.#spawn(process.execPath, [PROGRAM, 'remove', ...args]);
   };
 
-  /** @param args as a shell takes them: with wildcards */
+  /** @param args with wildcards, as a shell takes them */
   readonly startByShell = (args: string): Run => {
     return this.#spawn('sh', ['-c', `exec "${process.execPath}" "${PROGRAM}" remove ${args}`]);
   };

@@ -1,4 +1,4 @@
-/** Names of files: those that are no text, and those that a disk takes for one or does not take. */
+/** File names that are no text, collide on a disk, or are refused by it. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
@@ -10,14 +10,14 @@ const test = ava.serial;
 const command = await useRemoveCommand(test);
 const { startByShell, run, write, read, filesBelow, journal, charged } = command;
 
-/** Writes to a file with a name in Latin-1. */
+/** The name is in Latin-1. */
 function writeLatin1(name: string, number: number): void {
   const place = Buffer.from(`${command.folder}/${name}`, 'latin1');
   mkdirSync(Buffer.from(path.dirname(place.toString('latin1')), 'latin1'), { recursive: true });
   writeFileSync(place, picture(number));
 }
 
-// Other systems take no such names.
+// Other systems refuse such names.
 test.skipIf(process.platform !== 'linux')(
   'names that are not UTF-8 are cut out, each on its own',
   async t => {
@@ -40,7 +40,7 @@ test.skipIf(process.platform !== 'linux')(
     t.regex((await run(args)).stdout.toString(), /0 cut out \(0 jobs\), 5 already there/);
     t.is(await charged(), 5);
 
-    // A name that the shell passes on has bytes that Node's arguments have lost.
+    // Node's arguments lose bytes of names that the shell expands.
     const end = await startByShell(`photos/caf* --to named --url ${command.url}`).ended;
     t.is(end.code, 0, end.stderr);
     t.deepEqual(filesBelow('named'), [

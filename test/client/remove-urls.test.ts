@@ -1,4 +1,3 @@
-/** `matting remove --urls`: each address is a picture of its own, which is paid once. */
 import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import type { RequestListener } from 'node:http';
@@ -21,7 +20,7 @@ const TIMEOUT_MS = 120_000;
 const command = await useRemoveCommand(test);
 const { start, run, write, read, filesBelow, journal, charged } = command;
 const ARGS = ['--urls', 'list.txt', '--to', 'out'];
-/** The request without an option, as it goes into a key. */
+/** The part of a key for a request without options. */
 const ASKED = JSON.stringify([['output_format', 'png'], null]);
 
 const pictureAt = (place: string) => Buffer.concat([pngHeader(4, 3), Buffer.from(place)]);
@@ -39,7 +38,7 @@ async function open(t: ExecutionContext, first?: RequestListener): Promise<Loopb
 
 const results = () => filesBelow('out').filter(name => name !== 'results.jsonl');
 
-/** Writes the list and runs the command. @returns what it says at its end */
+/** @returns its last lines */
 async function listed(urls: readonly string[], code = 0, t?: ExecutionContext) {
   write('list.txt', `${urls.join('\n')}\n`);
   const end = await run(ARGS);
@@ -95,7 +94,7 @@ test('a list that changes is paid for its new addresses alone, each of them once
   t.is(results().length, 4);
   t.regex(await listed([a!, `${source.url}/e.png`, `${source.url}/e.png`], 0, t), /1 cut out/);
   t.is(await charged(), 5);
-  // Other options, and a format of its own, are other pictures.
+  // Other options or formats are new pictures.
   t.is((await run([...ARGS, '--format', 'webp'])).code, 0);
   t.is(await charged(), 7);
   t.is(results().length, 7);
@@ -115,7 +114,7 @@ test('an address that failed for the moment is asked again by the same command',
   t.is(await charged(), 2);
 });
 
-/** Submits a batch as an older command did, with what it wrote of its first items. */
+/** Submits as an older command did, with its record of `noted` items. */
 async function submitAsBefore(urls: readonly string[], noted: number): Promise<void> {
   const text = JSON.stringify([ASKED, '', urls]);
   const key = `urls-${createHash('sha256').update(text).digest('hex')}`;
@@ -160,7 +159,7 @@ test('a list that an older command began goes on, and nothing is paid twice', as
   // Killed before it wrote a line.
   await submitAsBefore(urlsOf('a'), 0);
   t.regex(await listed(urlsOf('a'), 0, t), /3 cut out/);
-  // Killed between two lines, in a list that has an address twice.
+  // Killed between two lines, with a duplicate address.
   const twice = [...urlsOf('b'), `${source.url}/b1.png`];
   await submitAsBefore(twice, 2);
   t.regex(await listed(twice, 0, t), /1 cut out, 2 already there, 0 failed, 1 repeated/);
@@ -168,7 +167,7 @@ test('a list that an older command began goes on, and nothing is paid twice', as
   await submitAsBefore([...twice, ...urlsOf('c')], 0);
   t.regex(await listed([...twice, ...urlsOf('c')], 0, t), /6 cut out/);
   t.is(await charged(), 14);
-  // Ended, with a line that failed for the moment; the list has changed since.
+  // Ended, with a line that failed for now; the list has changed since.
   await submitAsBefore(urlsOf('x'), 3);
   isDown = false;
   t.regex(await listed([`${source.url}/new.png`, ...urlsOf('x')], 0, t), /2 cut out, 2 already/);
@@ -222,7 +221,7 @@ test('a list of 2,500 addresses is three batches, whose items are found again in
   for (const slice of slices) {
     const { key } = urlBatch(request, slice);
     const lines = slice.map((file, item) => ({ ...NOTHING, file, key: `${key}:${item}` }));
-    // The last item of the second one was not written: that batch was never submitted.
+    // The last item of the second was not recorded: that batch was never submitted.
     for (const line of slice === slices[1] ? lines.slice(0, -1) : lines) noted.add(line);
   }
   const known = noted.knownOf(request, ['https://example.com/new.png', ...urls.toReversed()]);
@@ -272,7 +271,7 @@ test('a refused list gives its exit code and its line, and costs nothing', async
   const deep = await run([...ARGS, '--recursive']);
   t.deepEqual([deep.code, /takes no --recursive/.test(deep.stderr)], [64, true]);
   t.is(await charged(), 0);
-  // Without the line the others go on; without credits they wait for some.
+  // Without the line the others continue; without credits they wait.
   command.caller = await command.replicas.createCaller(1);
   const poor = await listed([good, `${source.url}/3.png`], 1, t);
   t.regex(poor, /0 cut out, 0 failed, 2 not finished/);

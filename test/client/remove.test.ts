@@ -1,4 +1,3 @@
-/** `matting remove`, which is `matting-remove` too: what was paid stays paid once. */
 import assert from 'node:assert/strict';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
@@ -17,14 +16,13 @@ const TIMEOUT_MS = 120_000;
 const command = await useRemoveCommand(test);
 const { start, run, write, read, filesBelow, journal, charged } = command;
 
-/** Writes so many photos to the folder `photos`. */
 function writePhotos(count: number, pictureOf = picture): void {
   for (let number = 0; number < count; number += 1) {
     write(`photos/${number}.png`, pictureOf(number));
   }
 }
 
-/** Holds pictures from the first after so many on: none ends until it may go on. */
+/** Holds all pictures after the first `after`. */
 function hold(after = 0) {
   const held = { count: 0, goOn: Promise.withResolvers<void>() };
   command.node.script = async exchange => {
@@ -42,7 +40,7 @@ test('killed at half of 200 pictures and begun again: 200 results, 200 credits',
   for (const [number, bytes] of pictures.entries()) {
     write(`photos/shelf ${number % 7}/${number}.png`, bytes);
   }
-  // No picture ends from the hundredth on, so that the kill meets some in every state.
+  // Holds from the hundredth on, so that the kill meets some in every state.
   const held = hold(100);
   const args = ['photos', '--to', 'out', '--recursive', '--concurrency', '8'];
   const killed = start([...args, '--url', command.url]);
@@ -93,7 +91,7 @@ test('a journal whose last line is cut is mended', async t => {
 
 test('a journal loses no whole line, whoever wrote it', async t => {
   write('a.png', picture(5));
-  // Many programs write no newline behind the last line, and call such a file so.
+  // Many programs write no newline after the last line.
   write('out/results.jsonl', '{"custom_id":"1"}\n{"custom_id":"2"}');
   t.is((await run(['a.png', '--to', 'out'])).code, 0);
   const [first, second, third] = journal();
@@ -116,7 +114,7 @@ test('a run without credits stops, and continues when there are some', async t =
 });
 
 test('an option that one picture cannot have fails that picture, once another was made with it', async t => {
-  // 9000 px wide: the second one would have more pixels than a frame may have.
+  // 9000 px wide: the second would exceed a frame's pixels.
   write('photos/1.png', Buffer.concat([pngHeader(100, 10), Buffer.from('first')]));
   write('photos/2.png', Buffer.concat([pngHeader(10, 10), Buffer.from('second')]));
   write('photos/3.png', Buffer.concat([pngHeader(100, 10), Buffer.from('third')]));
@@ -219,7 +217,7 @@ test('the same picture under two names is paid once, and its line says all', asy
   t.is(first.job, second.job);
   t.regex(first.sha256 ?? '', /^[0-9a-f]{64}$/);
   t.is(first.size?.bytes, cutOutOf(picture(1)).length);
-  // Another name of the run, and another wish, are other requests.
+  // A run's name or other options make a new request.
   await run(['a.png', '--to', 'out', '--run', 'second']);
   await run(['a.png', '--to', 'out', '--format', 'webp']);
   t.is(await charged(), 3);
@@ -318,7 +316,7 @@ test('results that would take the same place are refused before any is paid', as
   t.is(apart.code, 0, apart.stderr);
   const made = ['a/x.png.png', 'a/x.webp.png', 'b/x.png.png', 'results.jsonl', 'x.png.png'];
   t.deepEqual(filesBelow('out'), made);
-  // A folder of results inside of what is read is not read.
+  // Results inside the source folder are not read.
   const inside = await run(['a', '--to', 'a/out', '--full-names', '--recursive']);
   t.is(inside.code, 0, inside.stderr);
   t.deepEqual(filesBelow('a/out'), ['a/x.png.png', 'a/x.webp.png', 'results.jsonl']);

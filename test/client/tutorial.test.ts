@@ -1,4 +1,4 @@
-/** Runs docs/rest.md step by step, and its function beside faults. Needs: curl. */
+/** Runs docs/rest.md as printed, and its retry function against faults. Needs: curl. */
 import assert from 'node:assert/strict';
 import { execFile, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -28,7 +28,7 @@ function blockOf(language: string, named: string): string {
   const blocks = [...PAGE.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)];
   const found = blocks.filter(([, of, text]) => of === language && text?.includes(named));
   assert.equal(found.length, 1, named);
-  // The first block says where the service is.
+  // The first block sets the address.
   return String(found[0]?.[2]).replaceAll(/^(?:BASE|MATTING_API_KEY)=.*$/gm, '');
 }
 
@@ -77,7 +77,7 @@ test('the tutorial › submits a photo, hears of it, downloads and deletes it', 
 });
 
 const problem = (retryable: boolean) => JSON.stringify({ code: 'X', retryable });
-/** Before the answer. One without a status breaks the connection. */
+/** Without a status: breaks the connection. */
 const FAULTS = [{}, { status: 503, after: '0' }, { status: 502, body: '<html>' }] as const;
 
 test.skipIf(noPython)('the tutorial › its function retries until an answer counts', async t => {

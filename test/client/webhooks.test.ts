@@ -1,4 +1,4 @@
-/** The check of a notification, on what the library of Standard Webhooks signs. */
+/** Signatures come from the Standard Webhooks library. */
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { Webhook } from 'standardwebhooks';

@@ -1,7 +1,6 @@
 /**
- * Tests who may call each route of the public port, by a table of its own: no line of it comes from
- * the service. The account area has its table beside its tests. Needs: batches, removebg,
- * photoroom, rembg, mcp, portal.
+ * The table here is independent of the service. Needs: batches, removebg, photoroom, rembg, mcp,
+ * portal.
  */
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
@@ -14,7 +13,7 @@ const test = ava.serial;
 
 const SCOPES = ['submit', 'read', 'account'] as const;
 
-/** A request needs nothing, a key of whatever scopes, or a key with the scope. */
+/** 'a key': of any scopes. */
 type Needed = 'nothing' | 'a key' | (typeof SCOPES)[number];
 
 const NEEDED: Readonly<Record<string, Needed>> = {
@@ -61,16 +60,16 @@ const NEEDED: Readonly<Record<string, Needed>> = {
 const settings = { photoroom: {}, rembg: { standInKeyId: undefined } };
 const app = useTestApp(test, { settings, syncWaitMs: 0 });
 
-/** The account area has a table by roles: portal/test/area/app-routes.ts. */
+/** Its table by roles is portal/test/area/app-routes.ts. */
 const isOfArea = (route: string) => / \/account(?:\/|$)/.test(route);
 
 test('every route has its line', t => {
-  // HEAD is GET without its body, and is tried below for every GET.
+  // HEAD is tried for every GET below.
   const found = routesOf(app.app).filter(one => !one.startsWith('HEAD ') && !isOfArea(one));
   sameNames(t, found, Object.keys(NEEDED));
 });
 
-/** The status of a request that has nothing but its key: a missing field comes after the key. */
+/** Sends only the key: missing fields are reported after it. */
 async function statusOf(method: string, url: string, token: string | undefined): Promise<number> {
   const authorization = token === undefined ? undefined : `Bearer ${token}`;
   const isPost = method === 'POST';
@@ -83,7 +82,7 @@ async function statusOf(method: string, url: string, token: string | undefined):
   return answer.statusCode;
 }
 
-/** remove.bg answers 403 to a request without a key. */
+/** remove.bg answers 403 without a key. */
 const REFUSED = [401, 403];
 
 for (const [route, needed] of Object.entries(NEEDED)) {

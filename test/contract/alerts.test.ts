@@ -1,4 +1,4 @@
-/** The rules of deploy/prometheus by its own evaluation. Needs: portal. */
+/** Uses promtool. Needs: portal. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
@@ -109,7 +109,7 @@ test.skipIf(isNotTested(WITHOUT_PROMTOOL))(
   async t => {
     assert.ok(PROMTOOL !== undefined, 'promtool is installed');
     execFileSync(PROMTOOL, ['check', 'config', 'prometheus.yaml'], { cwd: FOLDER });
-    // Each alert runs with its own cases: together every case would evaluate every rule.
+    // One alert at a time: together every case would evaluate every rule.
     const folder = await temporaryFolder(t);
     const { tests, ...settings } = parse(read('deploy/prometheus/alerts.test.yaml'));
     let asked = 0;
@@ -175,7 +175,7 @@ const READABLE = {
   sweepBacklog: async () => ({ resultsMs: 20, secretsMs: 21, rowsMs: 22, walkMs: null }),
 };
 
-/** A quantile leaves out the first observation of a series, one of many; no alert asks for one. */
+/** A quantile misses a series' first observation, one of many; no alert needs it. */
 const QUANTILES = [
   'matting_control_job_duration_seconds_bucket',
   'matting_control_job_wait_seconds_bucket',
@@ -190,7 +190,7 @@ interface Matcher {
 }
 
 interface Selector {
-  /** The name of the alert or of the recorded series. */
+  /** An alert or a recording rule. */
   readonly rule: string;
   readonly metric: string;
   readonly matchers: readonly Matcher[];
@@ -201,7 +201,7 @@ const matchersOf = (text: string): Matcher[] =>
     ([, label = '', operator = '', value = '']) => ({ label, operator, value }),
   );
 
-/** A selector for each value where a matcher is a list of them: `a|b` is to have a series of both. */
+/** One selector for each alternative of `a|b`: both need a series. */
 function eachValue(matchers: readonly Matcher[]): Matcher[][] {
   let selectors: Matcher[][] = [[]];
   for (const matcher of matchers) {
@@ -252,15 +252,14 @@ function matches(labels: Labels, { label, operator, value }: Matcher): boolean {
 
 let control: ControlMetrics;
 let node: TestNode;
-/** The series as long as nothing has happened: a control plane's, and a node's with two models. */
+/** Before anything happened: a control plane, and a node with two models. */
 let ofControl: Series[];
 let ofNode: Series[];
 
 test.before(async () => {
   control = new ControlMetrics(['usage']);
   portalMetrics(control, READABLE);
-  // The public port reports each route as it does when composed
-  // (control-plane/test/compose/main.test.ts).
+  // As the composed public port does (control-plane/test/compose/main.test.ts).
   control.routeAdded('/v1/matting', 'POST');
   const model = { ...TINY_MODEL, model: 'second' };
   const engines = new FakeEnginePool(new StageGates());
@@ -306,7 +305,6 @@ test('every series that a rule counts is 0 before the first event', t => {
 
 type Sources = Parameters<typeof registerGauges>[1] & Parameters<typeof portalMetrics>[1];
 
-/** Collects the gauges of the core and of packages. */
 function allGauges(changes: Partial<Sources>, onFailure: (what: string) => void): MetricSet {
   const metrics = new MetricSet(onFailure);
   const sources = { ...READABLE, ...changes };
@@ -352,7 +350,7 @@ test('a metric that cannot be read is missing, and the others are shown', async 
 });
 
 test('a database that hangs holds no scrape up, and is asked once', async t => {
-  // Waits that are over when the test says so.
+  // The test ends each.
   const waits: { readonly ms: number; end(): void }[] = [];
   const wait = (ms = 0, value?: unknown) =>
     new Promise(resolve => waits.push({ ms, end: () => resolve(value) }));

@@ -1,4 +1,4 @@
-/** Real answers and the document. Needs: batches, object-storage, removebg, portal. */
+/** Real answers against the document. Needs: batches, object-storage, removebg, portal. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
@@ -43,7 +43,7 @@ async function ask(t: ExecutionContext, request: Request, status: number, code?:
 
 const provoked = new Set<ErrorCode>();
 
-/** Checks that an answer has what the catalogue says of a code, and nothing else. */
+/** Exactly what the catalogue says. */
 function checkProblem(
   t: ExecutionContext,
   { headers, payload }: Awaited<ReturnType<typeof send>>,
@@ -66,11 +66,11 @@ function checkProblem(
     request_id: headers['x-request-id'],
   });
   if (spec.retry === 'never' && jobId === undefined) t.false(retryable);
-  // An answer that names a job states that nothing is charged now.
+  // An answer with a job's id states that nothing is charged.
   t.is(headers['x-credits-charged'], jobId === undefined ? undefined : '0');
 }
 
-/** A refusal moves no credit. */
+/** Also checks that the refusal moves no credit. */
 async function post(
   t: ExecutionContext,
   url: string,
@@ -83,7 +83,6 @@ async function post(
   return status >= 400 && status < 500 ? unpaid(t, act) : act();
 }
 
-/** Moves no credit of the account. */
 async function unpaid<T>(t: ExecutionContext, act: () => Promise<T>): Promise<T> {
   const before = await app.stores.ledger.credits(app.accountId);
   const answer = await act();
@@ -91,7 +90,7 @@ async function unpaid<T>(t: ExecutionContext, act: () => Promise<T>): Promise<T>
   return answer;
 }
 
-/** Lists every GET of the document, with a real path, and whether it needs a key. */
+/** With a real path, and whether it needs a key. */
 function reads(jobId: string, token: string, batchId: string) {
   return Object.entries(paths)
     .flatMap(([path, { get }]) => (get === undefined ? [] : [{ path, get }]))
@@ -117,7 +116,7 @@ async function submitted(body: unknown = imageBody(), of = app) {
   return { key, jobId: jobId as string };
 }
 
-/** What a request's headers may have wrong, whatever it asks for. */
+/** Errors of headers, on any route. */
 async function refusedByHeaders(t: ExecutionContext, method: string, url: string, body?: unknown) {
   const elsewhere = `Bearer ${await app.createKey({ networks: ['192.0.2.0/24'] })}`;
   const wrong: readonly (readonly [number, ErrorCode, Record<string, string | undefined>])[] = [
@@ -175,7 +174,7 @@ for (const url of [SYNC, ASYNC]) {
   });
 }
 
-/** Asks until the account's quota is spent, once more where the minute has just ended. */
+/** Tries again if the minute has just ended. */
 async function untilLimited(t: ExecutionContext, request: Request): Promise<void> {
   for (let tries = 0; tries < 3; tries += 1) {
     if ((await send(request)).status === 429) break;
@@ -183,7 +182,7 @@ async function untilLimited(t: ExecutionContext, request: Request): Promise<void
   await ask(t, request, 429, 'RATE_LIMITED');
 }
 
-/** The key is asked once more when the body is there. */
+/** The key is checked again after the body. */
 async function revokedMeanwhile(t: ExecutionContext, url: string, body: unknown): Promise<void> {
   const { authenticator } = app.services;
   const asked = sinon.stub(authenticator, 'authenticate').callThrough();
@@ -448,7 +447,7 @@ test('batches, and what each of their operations may refuse', async t => {
   await ask(t, { method: 'GET', url: `${url}?status=x` }, 400, 'INVALID_PARAMETER');
 });
 
-/** The path that submits the failed item of a finished batch again. */
+/** The path that resubmits a failed item of a finished batch. */
 async function failedBatch(more: object = {}, of = app, headers = {}): Promise<string> {
   const items = [{ image_url: 'https://example.com/1.jpg' }];
   const answer = await of.post('/v1/matting/batches', { items, ...more }, headers);
@@ -511,7 +510,7 @@ test('an expired job', async t => {
   const { key, jobId } = await submitted(imageBody(), brief);
   const { token } = await brief.succeedJob(jobId);
   const read = { method: 'GET', url: `${ASYNC}/${jobId}`, of: brief };
-  // The link lives for a millisecond of the database's clock.
+  // The link lives for 1 ms of the database's clock.
   while ((await ask(t, read, 200)).json().status === 'succeeded') await new Promise(setImmediate);
   t.is((await ask(t, read, 200)).json().status, 'expired');
   for (const method of ['GET', 'HEAD']) {
@@ -523,7 +522,7 @@ test('an expired job', async t => {
   await ask(t, { ...again, url: ASYNC, headers: key }, 200);
 });
 
-/** A job may fail with these, and a synchronous caller gets this status. */
+/** A job's failure, and the status for a synchronous caller. */
 const FAILURES: readonly (readonly [ErrorCode, number])[] = [
   ['IMAGE_DOWNLOAD_FAILED', 400],
   ['INVALID_IMAGE_SOURCE', 400],
@@ -620,7 +619,7 @@ for (const [fault, status, code] of [
     await ask(t, { method: 'HEAD', url: '/v1/results/any' }, status, code);
     fail(services.readiness, 'check');
     await ask(t, { method: 'GET', url: '/readyz' }, status, code);
-    // No quota is reported before the account is known.
+    // The quota is unknown before the account is.
     fail(services.authenticator, 'authenticate');
     await post(t, ASYNC, imageBody(), status, code);
     await ask(t, { method: 'GET', url: '/v1/account' }, status, code);
@@ -660,7 +659,7 @@ test('every read gives each of its documented answers', async t => {
     await ask(t, { method: 'GET', url, headers: twoHosts }, 400, 'INVALID_REQUEST');
     if (!keyed) continue;
     await refusedByHeaders(t, 'GET', url);
-    // The path's own check comes after the account's quota, which is then named with the refusal.
+    // The path's own check follows the quota's, whose headers are then set.
     await untilLimited(t, { method: 'GET', url, of: poor });
   }
   await ask(t, { method: 'GET', url: '/docs/errors', headers: { accept: 'text/html' } }, 200);

@@ -1,7 +1,6 @@
 /**
- * What a body may be: each rule once, with the doors for which it holds. That it does not matter
- * where a body is cut, the tests of the readers show. Needs: batches, photoroom, portal, rembg,
- * removebg.
+ * Each rule once, with the doors for which it holds. The readers' tests cover where a body is
+ * split. Needs: batches, photoroom, portal, rembg, removebg.
  */
 import type { IncomingMessage } from 'node:http';
 import ava from 'ava';
@@ -59,9 +58,9 @@ interface Door {
   readonly path: string;
   readonly encoding: Encoding;
   readonly image: Field;
-  /** A lawful text. */
+  /** A valid text. */
   readonly text: readonly [name: string, value: string];
-  /** Fields that it does not know are skipped. */
+  /** Ignores unknown fields. */
   readonly skips: boolean;
   readonly accept: string;
   readonly bytesMax: number;
@@ -141,11 +140,9 @@ function escapedTwin(to: Door): Sent {
 interface Rule {
   readonly on: (door: Door, name: string) => boolean;
   readonly code: ErrorCode;
-  /** A part of each answer. */
+  /** Part of each answer. */
   readonly says: string | ((door: Door) => string);
-  /** Each of these is refused. */
   readonly sent: (door: Door) => Sent | readonly Sent[];
-  /** In no answer. */
   readonly lacks?: string;
   readonly header?: readonly [name: string, valueOf: (door: Door) => string];
 }
@@ -303,7 +300,7 @@ for (const [what, { on, sent, code, says, lacks, header }] of Object.entries(RUL
 
 for (const [name, door] of Object.entries(DOORS)) {
   test(`a body of the kind is taken, and a Content-Length at the bound › ${name}`, async t => {
-    // Nobody works on the job of an interface that waits for it.
+    // Without a node nobody ends the job that the interface waits for.
     const { answer, code } = await answerTo(door, whole(door));
     const isWaitedFor = answer.headers['x-job-id'] !== undefined;
     t.is(code, isWaitedFor ? 'SERVICE_UNAVAILABLE' : undefined, answer.payload);
@@ -313,7 +310,7 @@ for (const [name, door] of Object.entries(DOORS)) {
   });
 }
 
-/** Each with the types that it reads. */
+/** With the types that each reads. */
 const READERS: Readonly<
   Record<string, readonly [types: RegExp, read: (request: IncomingMessage) => Promise<unknown>]>
 > = {

@@ -1,4 +1,4 @@
-/** Each bound of a request at its maximum, through real ports, to a node whose engine is a fake. Needs: batches, mcp. */
+/** Every bound at its maximum, through real ports, with a fake engine. Needs: batches, mcp. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
@@ -78,11 +78,11 @@ const filled = (bytes: number, width: number, height: number) => {
   return file;
 };
 const IMAGE = filled(100, 100, 80);
-/** UTF-8 of four bytes each, of two UTF-16 units. */
+/** Four bytes of UTF-8 and two UTF-16 units each. */
 const REFERENCE = '🖼'.repeat(REFERENCE_LENGTH_MAX);
 const KEY = () => randomUUID().padEnd(IDEMPOTENCY_KEY_LENGTH_MAX, '~');
 
-/** Shapes and points as many as there may be, in as long a text as a list may have. */
+/** The most shapes and points, in the longest text. */
 const LINES = Array.from({ length: HINT_SHAPES_MAX }, (_, shape) => ({
   line: Array.from({ length: HINT_POINTS_MAX / HINT_SHAPES_MAX }, (_none, at) => [
     Number((1 + shape / 70).toFixed(9)),
@@ -92,9 +92,9 @@ const LINES = Array.from({ length: HINT_SHAPES_MAX }, (_, shape) => ({
 }));
 const WRITTEN = JSON.stringify(LINES).padEnd(HINT_LIST_BYTES_MAX, ' ');
 
-/** Not with a field of FINISHING. */
+/** Cannot be combined with a field of FINISHING. */
 const APART: readonly string[] = ['background_url', 'channels', 'output_height'];
-/** Every field that may stand beside the others: an example, or a value as long as it may be. */
+/** All fields that combine: an example, or the longest value. */
 const FINISHING: Fields = {
   ...Object.fromEntries(
     FINISHING_FIELDS.filter(field => !APART.includes(field)).map(field => [
@@ -145,7 +145,7 @@ const byJson =
   (path: string): Door =>
   (fields, { image }) => {
     const given = { ...fields, ...(image && { image_base64: image.toString('base64') }) };
-    // A list that is written already stands as it is.
+    // WRITTEN is JSON already.
     const written = Object.entries(given).map(
       ([name, value]) => `"${name}":${value === WRITTEN ? value : JSON.stringify(value)}`,
     );
@@ -209,7 +209,7 @@ async function done({ job_id: id }: { readonly job_id: string }) {
   return job;
 }
 
-/** URL of a picture with as many characters as a URL may have. */
+/** The longest URL. */
 const longest = (url: string) => `${url}?`.padEnd(URL_LENGTH_MAX, 'a');
 
 interface Bound {

@@ -1,7 +1,4 @@
-/**
- * Every command in an empty folder: one that reads or changes what is there makes nothing, and
- * fails where it needs what is not there. Needs: batches, operations, portal.
- */
+/** Needs: batches, operations, portal. */
 
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -18,7 +15,7 @@ const HERE = process.cwd();
 const KEY = 'a'.repeat(64);
 const ID = '00000000-0000-4000-8000-000000000000';
 
-/** The arguments are right, so that a command lacks only the database. */
+/** Only the database is missing. */
 const NEED_A_DATABASE = [
   'accounts create shop',
   'accounts list',
@@ -52,7 +49,7 @@ const NEED_A_DATABASE = [
   'restore --check',
 ] as const;
 
-/** Commands that need other things, too, or only those. Here they do not exist. */
+/** These need other things too, which are missing. */
 const FAIL = [
   'doctor',
   'storage check',
@@ -61,12 +58,12 @@ const FAIL = [
   'restore copy',
 ] as const;
 
-/** Commands that make a database, or bring one up to date, as the service itself does. */
+/** These create or migrate a database, as the service does. */
 const SET_UP = ['migrate', 'bootstrap --account shop --credits 1'] as const;
 
 const NEEDS_NOTHING = 'webhooks listen --port 0';
 
-/** The node's program ends each with this code. */
+/** Exit codes of the node's program. */
 const OF_THE_NODE: Readonly<Record<string, number>> = {
   'models list': 0,
   'models show isnet': 0,
@@ -76,7 +73,7 @@ const OF_THE_NODE: Readonly<Record<string, number>> = {
   'doctor --node': 1,
 };
 
-/** Commands that download, or run the service, in order to make something. */
+/** These download, or run the service. */
 const MAKE = ['models add', 'models fetch', 'providers install', 'up', 'cutout'] as const;
 
 const isOne = (list: readonly string[], command: string) => list.includes(command);
@@ -96,7 +93,7 @@ async function namesIn(help: (command: readonly string[]) => Promise<string>, at
   return names.filter(name => name !== 'help');
 }
 
-/** `nodes list` of "nodes list [options]": the words that name it. */
+/** Matches the words of `nodes list` in "nodes list [options]". */
 function named(command: string, names: readonly string[]): boolean {
   return names.some(name => command === name || command.startsWith(`${name} `));
 }
@@ -180,7 +177,7 @@ for (const [command, code] of Object.entries({ ...OF_THE_NODE, 'remove photo.jpg
 onDatabases(test, 'a database without tables', (test, dialect) => {
   const databases = useTestDatabase(test, dialect, { migrated: false });
 
-  // Each opens the database in the same way: a server refuses only some.
+  // All open the database alike: two are enough for a server.
   const commands = dialect === 'sqlite' ? NEED_A_DATABASE : NEED_A_DATABASE.slice(-2);
   for (const command of [...commands, 'doctor'] as const) {
     test(`"${command}" says that it has no tables, and makes none`, async t => {

@@ -1,8 +1,8 @@
 /**
- * Walks every way to submit an image by the table of ARCHITECTURE.md. A request begins with
- * everything wrong that its door checks. Each answer must name the first check of the table that
- * still fails, and the next request passes it. Once the job exists, the same request must find it
- * again, whatever refuses a new one. Needs: batches, removebg, photoroom, rembg, mcp, portal.
+ * Walks every way to submit an image by the table of ARCHITECTURE.md. A request starts with every
+ * fault that its door checks. Each answer must name the first remaining fault in the table's order;
+ * the next request has one fault less. A repeated request must find its job despite everything that
+ * refuses new ones. Needs: batches, removebg, photoroom, rembg, mcp, portal.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -23,7 +23,7 @@ import { routesOf } from '../support/printed-routes.ts';
 import { sameNames } from '../support/same-names.ts';
 import { until } from '../support/waiting.ts';
 
-/** The checks, in the order of the table's columns, with the error of each. */
+/** In the table's order, with each error. */
 const CHECKS = {
   Key: 'INVALID_API_KEY',
   'Idempotency-Key': 'INVALID_IDEMPOTENCY_KEY',
@@ -42,7 +42,7 @@ type Check = keyof typeof CHECKS;
 const ORDER = Object.keys(CHECKS) as Check[];
 
 interface Row {
-  /** `POST /v1/matting, form`: the route, and what tells doors of one route apart. */
+  /** `POST /v1/matting, form`: the form distinguishes doors of one route. */
   readonly door: string;
   readonly cells: Readonly<Record<Check, string>>;
 }
@@ -50,7 +50,7 @@ interface Row {
 const page = await readFile(new URL('../../ARCHITECTURE.md', import.meta.url), 'utf8');
 const ROWS = rowsOf(page);
 
-/** A line of the table has several doors, and the checks in which they differ from `✓`. */
+/** A line has several doors, and the checks that differ from `✓`. */
 function rowsOf(markdown: string): Row[] {
   const [, section = ''] = markdown.split('\n## Doors for images\n');
   const [table = ''] = section.split('\n## ');
@@ -81,22 +81,22 @@ const BATCHES = '/v1/matting/batches';
 
 const test = ava.serial;
 
-/** A service with what each check refuses, and a switch to take it away. */
+/** Each check can be made to refuse. */
 class World {
   readonly app: ProgramApp;
   readonly wrong = new Set<Check>();
   readonly idempotencyKey = randomUUID();
   readonly once = createSecret();
-  /** Runs once, while a callback's name is looked up, which refuses it. */
+  /** Runs once while a callback's name is resolved, which then refuses. */
   meanwhile: (() => Promise<unknown>) | undefined;
   readonly #answered: Answered[];
   person!: SignedInBrowser;
-  /** A job of `key` that takes corrections. */
+  /** A correctable job of `key`. */
   corrected!: string;
   readonly #imageIds = new Map<string, string>();
-  /** A finished batch of the key, with a failed item. */
+  /** Finished, with a failed item, by key. */
   readonly #batches = new Map<string, string>();
-  /** The key's cap has room for one more job. */
+  /** Its cap has room for one more job. */
   key!: string;
   #spent!: { readonly cap: string; readonly open: string };
 
@@ -152,7 +152,7 @@ class World {
     this.#spent = { cap, open };
   }
 
-  /** An account of so few submissions a minute could not prepare the rest. */
+  /** Last, because so low a rate could not prepare the rest. */
   #limitRate(): void {
     const { rateLimits } = this.app.services;
     const take = rateLimits.take.bind(rateLimits);
@@ -169,7 +169,6 @@ class World {
     return [this.wrong.has('Callback') || meanwhile ? '10.0.0.1' : '93.184.215.14'];
   }
 
-  /** Ends every open job well. */
   async finish(): Promise<void> {
     for (const { id } of await this.app.stores.queue.listClaimable(1000))
       await this.app.succeedJob(id);
@@ -236,7 +235,7 @@ class World {
     this.#switch();
   }
 
-  /** Everything that refuses a new job, but not what a request itself has wrong. */
+  /** Refuses any new job, without faults in the request. */
   refuseNew(): void {
     for (const check of ['Nodes', 'Callback', 'Room'] as const) this.wrong.add(check);
     this.#switch();
@@ -287,7 +286,7 @@ class World {
     return this.send({ url: `${url}${query}`, headers, payload: IMAGE });
   }
 
-  /** A page's form. Its order is the page's: the session's token, the form's own, then the image. */
+  /** The order is the page's: session token, form token, image. */
   page(url: string, image: boolean, once = this.once) {
     const texts = {
       csrf: this.person.csrf,
@@ -337,20 +336,20 @@ class World {
     return this.app.app.inject({ method: 'POST', ...request });
   }
 
-  /** The code of the answer to a request, as the log has it; undefined: it was not refused. */
+  /** From the log; undefined: not refused. */
   async codeOf(send: () => ReturnType<World['send']>): Promise<string | undefined> {
     const before = this.#answered.length;
     const { statusCode, headers, body } = await send();
     await until('the answer is logged', () => this.#answered.length > before);
     const { code } = this.#answered.at(-1)!;
     if (code !== undefined) return code;
-    // Pages say it in their own way.
+    // Pages answer in their own way.
     if (statusCode === 303 && String(headers.location).includes('sign-in')) return CHECKS.Key;
     if (statusCode === 429) return CHECKS.Credit;
     return statusCode < 400 ? undefined : `${statusCode} ${/<title>.*<\/title>/.exec(body)?.[0]}`;
   }
 
-  /** Jobs of the account, and items of batches that wait. */
+  /** With waiting items of batches. */
   async made(): Promise<number> {
     const { kysely } = this.app.database;
     const [jobs, items] = await Promise.all(
@@ -408,7 +407,7 @@ test('every route that takes an image, and every check, is in the table', async 
     t,
   );
   const routes = routesOf(app.app).filter(one => !/ \/account(?:\/|$)/.test(one));
-  // A GET without its HEAD is one that changes something.
+  // A GET without HEAD changes something.
   const makes = (one: string) =>
     /^(?:POST|PUT) /.test(one) ||
     (one.startsWith('GET ') && !routes.includes(one.replace(/^GET/, 'HEAD')));

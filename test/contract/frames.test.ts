@@ -1,4 +1,3 @@
-/** A control plane reckons of a picture what the node reckons that gets it. */
 import assert from 'node:assert/strict';
 import test from 'ava';
 import { admittedMegapixels, canDo, needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
@@ -75,7 +74,7 @@ const job = fc.record({
   background: fc.option(picture(25_000_000)),
 });
 
-/** Gives the job as it is placed, and as the node reads what is sent for it. */
+/** The job as placed, and as the node reads the request. */
 function bothOf({
   input,
   steps,
@@ -126,7 +125,7 @@ test('counts on the node what it was placed for, and is refused there for what w
     } catch (error) {
       if (!(error instanceof ContractError)) throw error;
       refused += 1;
-      // Both sides together over the bound are a matter of the fields alone.
+      // Both sides over the bound together is an error of the fields alone.
       if (error.code === 'INVALID_REQUEST') assert.match(error.message, /output_width x/);
       else assert.equal(error.code, tooLarge?.code ?? 'NODE_INCAPABLE');
       if (error.code === 'NODE_INCAPABLE') assert.equal(canDo(ADVERTISED, needs), false);

@@ -1,4 +1,4 @@
-/** A healthy service that nobody uses, with every age and interval of 20 s or more over in half a second. */
+/** Every age and interval of 20 s or more lasts half a second. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -47,7 +47,7 @@ test('an idle day logs nothing above info', async t => {
     MATTING_NODE_PORT: '0',
     MATTING_NODE_HTTP_PORT: '0',
     MATTING_MODEL_DIR: directory,
-    // A decoder of HEIC with known holes is a true warning of the machine's.
+    // An unsafe HEIC decoder would rightly warn.
     MATTING_HEIF: 'off',
     MATTING_REGISTRY_ADDRESS: `127.0.0.1:${ports.registry}`,
   });

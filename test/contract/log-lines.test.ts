@@ -1,4 +1,3 @@
-/** docs/log-line.schema.json against what both programs write. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -99,7 +98,7 @@ interface Ports {
   readonly metrics: number;
 }
 
-/** One picture is cut out, one fails, a notification and requests are refused, operators act. */
+/** A success, a failure, a notification, refused requests, an operator's actions. */
 async function live({ http, metrics }: Ports): Promise<void> {
   const origin = `http://127.0.0.1:${http}`;
   const operator = `http://127.0.0.1:${metrics}/operator`;

@@ -1,6 +1,6 @@
 /**
- * Tests what callers get wrong first, and that each answer names the next step. It asserts what to
- * send, not the sentence. Needs: photoroom, portal, rembg, removebg.
+ * The answers must name the next step; only what to send is asserted, not the sentence.
+ * Needs: photoroom, portal, rembg, removebg.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -38,7 +38,7 @@ const SECRET = 'a callback secret of one';
 interface Sent {
   readonly method?: string;
   readonly path?: string;
-  /** Undefined: the request goes without it. */
+  /** Undefined: omitted. */
   readonly headers?: Readonly<Record<string, string | undefined>>;
   readonly json?: unknown;
   readonly form?: Readonly<Record<string, string | Buffer>>;
@@ -51,7 +51,7 @@ interface Problem {
   readonly errors?: readonly { readonly field?: string; readonly detail: string }[];
 }
 
-/** Gives the parts of an answer that are for people, and Allow. */
+/** The texts for people, and Allow. */
 async function answerTo(sent: Sent): Promise<string> {
   const { form, json, body = json === undefined ? undefined : JSON.stringify(json) } = sent;
   const isSubmission = form !== undefined || body !== undefined;
@@ -88,7 +88,6 @@ const ofRembg = (form: Sent['form']) => ({ path: REMBG, form }) as Sent;
 type Mistakes = Readonly<Record<string, readonly [sent: Sent, says: string | RegExp]>>;
 
 const MISTAKES: Mistakes = {
-  // The key.
   'no Authorization': [
     { headers: { authorization: undefined } },
     'Authorization: Bearer <API_KEY>',
@@ -105,7 +104,6 @@ const MISTAKES: Mistakes = {
   Basic: [{ headers: { authorization: 'Basic bWs=' } }, 'Authorization: Bearer <API_KEY>'],
   'a key of another service': [{ headers: { authorization: 'Bearer sk_live_1' } }, 'mk_'],
   'a key that is none any more': [{ headers: { authorization: 'Bearer undefined' } }, 'mk_'],
-  // Idempotency-Key.
   'no Idempotency-Key': [
     { ...file('x'), headers: { 'idempotency-key': undefined } },
     'Idempotency-Key: order-4711',
@@ -117,7 +115,6 @@ const MISTAKES: Mistakes = {
   'an empty one': [{ ...file('x'), headers: { 'idempotency-key': '' } }, 'order-4711'],
   'a long one': [{ ...file('x'), headers: { 'idempotency-key': 'k'.repeat(129) } }, '128'],
   'one that is not ASCII': [{ ...file('x'), headers: { 'idempotency-key': 'café' } }, 'order-4711'],
-  // Paths and methods.
   'a misspelt path': [{ path: '/v1/mating' }, '/v1/matting'],
   'a path without /v1': [{ path: '/matting' }, '/v1/matting'],
   'remove.bg under /v1': [{ path: '/v1/removebg', method: 'POST' }, '/v1.0/removebg'],
@@ -127,9 +124,8 @@ const MISTAKES: Mistakes = {
   'PUT of a picture': [{ method: 'PUT', path: '/v1/matting', body: PNG }, 'POST'],
   'a job that is none': [{ path: `${JOBS}/42` }, 'status_url'],
   'a result that is none': [{ path: '/v1/results/abc' }, 'result.url'],
-  // The form of the body. bodies.test.ts has all that none may be.
+  // bodies.test.ts has what no body may be.
   'no body': [{ method: 'POST', path: JOBS }, 'JSON object'],
-  // Fields.
   'no source': [{ form: { crop: 'true' } }, 'image_file'],
   'no source in JSON': [{ json: {} }, 'image_url'],
   'two sources': [{ json: { image_url: 'x', image_base64: BASE64 } }, 'image_url, image_base64'],
@@ -163,7 +159,6 @@ const MISTAKES: Mistakes = {
     { ...file('x'), path: '/v1/matting', headers: { accept: 'image/gif' } },
     'image/png',
   ],
-  // Files.
   'an empty file': [file(''), 'image_file'],
   'a GIF': [file('GIF89a\x01\0'), /GIF picture.*JPEG, PNG/],
   'a PDF': [file('%PDF-1.7\n'), /PDF document.*JPEG, PNG/],
@@ -177,7 +172,6 @@ const MISTAKES: Mistakes = {
   ],
   'a picture that is too wide': [{ form: { image_file: pngHeader(10_001, 9) } }, '10000'],
   'an address as Base64': [{ json: { image_base64: 'https://example.com/a.jpg' } }, 'image_url'],
-  // Addresses.
   'a file as an address': [{ json: { image_url: 'photo.jpg' } }, 'image_base64'],
   'this machine as an address': [
     { json: { image_url: 'http://localhost:3000/a' } },
@@ -202,7 +196,6 @@ const MISTAKES: Mistakes = {
     withCallback('https://hooks.example.com/', `whsec_${'QUJ-'.repeat(10)}`),
     /after whsec_ send the Base64/,
   ],
-  // The interface of remove.bg.
   'remove.bg: no key': [
     ofRemovebg({ ...file('x'), headers: { 'x-api-key': undefined } }),
     'X-Api-Key',
@@ -220,7 +213,7 @@ const MISTAKES: Mistakes = {
     'image_file_b64',
   ],
   'remove.bg: GET': [ofRemovebg({}), 'POST'],
-  // Those of Photoroom and rembg; what their fields may not say is in their packages.
+  // Wrong fields are tested in their packages.
   'Photoroom: another name of the file': [ofPhotoroom({ image: PNG }), 'image_file'],
   'Photoroom: a path as the file': [ofPhotoroom({ image_file: 'a.jpg' }), /plain text.*JPEG, PNG/],
   'Photoroom: a PDF': [ofPhotoroom({ image_file: PDF }), /PDF document.*JPEG, PNG/],
@@ -245,7 +238,7 @@ for (const [mistake, [sent, says]] of Object.entries(MISTAKES)) {
   });
 }
 
-/** Each makes what must be there before, and the mistake. */
+/** Prepares the state and the mistake. */
 const STATEFUL: Readonly<
   Record<string, readonly [make: () => Promise<Sent>, says: string | RegExp]>
 > = {
@@ -322,7 +315,7 @@ for (const [mistake, [make, says]] of Object.entries(STATEFUL)) {
   });
 }
 
-/** The address is another thing than its name promises: its job finds it. */
+/** Only the job finds out what the address holds. */
 test('by HTTP › an image_url that leads to a page', async t => {
   const page = createServer((_request, response) => {
     response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });

@@ -1,4 +1,4 @@
-/** The OpenAPI document by itself. Needs: batches, removebg, portal. */
+/** Needs: batches, removebg, portal. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -44,7 +44,7 @@ const app = useTestApp(test, options, async () => {
 let checker: AnswerChecker;
 let document: Json;
 
-/** Every node of the document with its place, as a JSON pointer. */
+/** With a JSON pointer to it. */
 function nodesOf(node: unknown, at = '#'): { at: string; name: string; node: Json }[] {
   if (node === null || typeof node !== 'object') return [];
   return Object.entries(node).flatMap(([name, value]) => {
@@ -104,7 +104,7 @@ test('the document’s schemas are of JSON Schema 2020-12', t => {
   t.true(schemas.length > 50);
 });
 
-/** Generators take these for conditions, not for parts of a type. */
+/** Generators read these as conditions. */
 const CONDITIONS = /\/(?:if|then|else|dependentSchemas|examples?)(?:\/|$)/;
 
 test('generators of clients can take each schema', t => {
@@ -112,7 +112,7 @@ test('generators of clients can take each schema', t => {
     if (CONDITIONS.test(at)) continue;
     if (name === '$ref') t.notRegex(String(node), /\/properties\//, at);
     if (name === 'description') t.false(String(node).includes('*/'), `${at} ends a comment`);
-    // Some take the first alone, and send JSON by preference.
+    // Some generators use only the first, and prefer JSON.
     if (name === 'requestBody') t.is(Object.keys(node.content ?? {})[0], 'application/json', at);
     const { type, const: only, enum: choice, contentMediaType } = node ?? {};
     if (only !== undefined || Array.isArray(choice)) t.truthy(type, `${at} has a type`);
@@ -180,10 +180,7 @@ test('every public code is named by some answer', t => {
   t.deepEqual(missing, []);
 });
 
-/**
- * Routes with a document of their own, pages and their assets, and protocols that describe
- * themselves.
- */
+/** Documented elsewhere, self-describing, or pages with their assets. */
 const OTHER_INTERFACES = /^\w+ \/(?:v1\.0\/|mcp(?:\/|$)|account(?:\/|$)|docs\/assets\/)/;
 
 test('the document’s operations are exactly the routes', async t => {
@@ -191,7 +188,7 @@ test('the document’s operations are exactly the routes', async t => {
     .map(route => route.replaceAll(/:(\w+)/g, '{}'))
     .filter(route => !OTHER_INTERFACES.test(route));
   const described = Object.entries(document.paths ?? {}).flatMap(([route, item]) =>
-    // HEAD is answered wherever GET is, as the description says.
+    // Every GET answers HEAD, as the description says.
     Object.keys({ ...item, ...(item.get === undefined ? {} : { head: true }) }).map(
       method => `${method.toUpperCase()} ${route.replaceAll(/\{\w+\}/g, '{}')}`,
     ),
@@ -258,7 +255,7 @@ test('the limits and formats it names are those of the contract', t => {
   t.true(wishes.every(format => pattern.test(format.toUpperCase())));
 });
 
-/** Lists the names in a text that are in the type of code. */
+/** Code spans that are single names. */
 function namesIn(text: string): string[] {
   return [...text.matchAll(/`(\w+)`/g)].map(([, name]) => String(name));
 }
@@ -294,7 +291,7 @@ test('the document’s error codes are the public ones of the catalogue', t => {
 const SECRET = 'a secret of 24 characters';
 const CALLBACK = 'https://example.com/hook';
 
-/** Bodies that a schema can judge: the rest is about bytes, addresses and text that comes twice. */
+/** A schema cannot judge bytes, addresses and duplicates. */
 const bodies: readonly (readonly [sent: unknown, isTaken: boolean])[] = [
   [imageBody(), true],
   [imageBody({ image_url: null, output_format: null, callback_url: null }), true],
@@ -410,7 +407,7 @@ const body = fc.oneof(
   { weight: 1, arbitrary: fc.array(fc.tuple(field, value), { maxLength: 3 }).map(writtenForm) },
 );
 
-/** Writes an object by hand, so that fields can come twice. */
+/** By hand, to repeat fields. */
 function written(members: readonly (readonly [string, unknown])[]): string {
   const pairs = members.map(([name, one]) => `${JSON.stringify(name)}:${JSON.stringify(one)}`);
   return `{${pairs.join()}}`;
@@ -447,7 +444,7 @@ const headers = fc.record(
   { requiredKeys: ['authorization', 'idempotency-key', 'content-type'] },
 );
 
-/** A request that no operation of the document describes may get these. */
+/** For requests outside of the document. */
 const UNDESCRIBED = ['NOT_FOUND', 'METHOD_NOT_ALLOWED', 'INVALID_REQUEST'];
 
 test('random requests get only answers of the document or the catalogue, and no 5xx', async t => {
@@ -481,7 +478,7 @@ test('random requests get only answers of the document or the catalogue, and no 
     const plain = { method: sent.method, url: sent.path, status, body: rawPayload };
     if (sent.method !== 'HEAD') checker.check({ ...plain, headers: answer.headers });
   });
-  // One that is taken, or a run might never leave the checks before the body.
+  // A valid one; otherwise a run might never pass the checks before the body.
   const lawful = {
     method: 'POST',
     path: '/v1/matting/jobs',

@@ -1,4 +1,4 @@
-/** The documents name only what is there, and test/runbook tries every page. */
+/** test/runbook runs the pages' commands. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, globSync } from 'node:fs';
 import path from 'node:path';
@@ -17,7 +17,7 @@ import {
 } from '../runbook/runbook-page.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-// CHANGELOG.md names commands that went.
+// CHANGELOG.md names removed commands.
 const PAGES = globSync('{README.md,docs/*.md}', { cwd: ROOT });
 const documented = PAGES.flatMap(page => ownArgumentsOf(commandsOf(readPage(page))));
 
@@ -42,7 +42,7 @@ test('the control plane knows the others, with their options', async t => {
   };
   await runCommand(['--help'], { out: takeAll, err: takeAll }, {}, PACKAGES);
   const own = [...all.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = '']) => name);
-  // The others are the node's, or those of bin/matting.ts itself.
+  // The others belong to the node or to bin/matting.ts.
   const lines = documented.filter(
     line => own.includes(line.split(' ')[0] ?? '') && !line.startsWith('doctor --node'),
   );
@@ -50,7 +50,7 @@ test('the control plane knows the others, with their options', async t => {
   for (const line of lines) {
     const words = line.split(' ');
     const first = words.findIndex(word => !/^[a-z]+(?:-[a-z]+)*$/.test(word));
-    // A command of two words, or `migrate`; what follows is an argument.
+    // One or two words name a command; arguments follow.
     const names = words.slice(0, first < 0 ? 2 : Math.min(first, 2));
     let help = '';
     const take = (text: string) => {
@@ -75,7 +75,7 @@ test('no command of the pages waits without a limit', t => {
   );
 });
 
-/** An upgrade takes it away. */
+/** An upgrade removes it. */
 const UNIT_OF_LAST_RELEASE = 'matting-credits-check-full.timer';
 
 test('settings, alerts and units that the pages name are there', t => {
@@ -137,7 +137,7 @@ test('docs/errors.md says of each code its status, what it is about and its retr
   }
 });
 
-/** Makes the anchors of headings as GitHub does. */
+/** As GitHub does. */
 function anchorsOf(page: string): string[] {
   return [...readPage(page).matchAll(/^#+ (.*)$/gm)].map(([, text = '']) =>
     text
@@ -193,7 +193,7 @@ test('every link of the pages leads to a file, and to a heading of it', t => {
 test('a page shows every picture of docs/images', t => {
   const text = PAGES.map(readPage).join('\n');
   const pictures = globSync('*.{jpg,png,webp}', { cwd: path.join(ROOT, 'docs/images') });
-  // The demo cuts this one out.
+  // The demo's input.
   t.deepEqual(
     pictures.filter(name => !text.includes(`images/${name})`)),
     ['demo.jpg'],

@@ -1,4 +1,4 @@
-/** The files of deploy/proxy, before control planes of this process: what a proxy must not do to a picture. */
+/** The files of deploy/proxy in front of control planes of this process. */
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
@@ -19,7 +19,7 @@ const MIB = 1024 * 1024;
 const read = (name: string) =>
   readFileSync(path.resolve(import.meta.dirname, '../../deploy/proxy', name), 'utf8');
 
-/** Arguments of the program, for its file with this address in place of the name, and without TLS. */
+/** Arguments for the shipped file, with this address and without TLS. */
 const PROXIES = {
   nginx: (folder: string, port: number, upstreams: readonly string[]) => {
     const own = read('nginx.conf')
@@ -55,7 +55,7 @@ function withUpstreams(file: string, [first = '', second = '']: readonly string[
 const MATTING = '/v1/matting';
 const posts = (source: LoopbackSource) => source.requests.filter(line => line.endsWith(MATTING));
 
-/** @param first of the two replicas; the other one answers with the headers it got. */
+/** @param first replica; the second answers with the headers it got */
 async function openProxy(t: ExecutionContext, kind: keyof typeof PROXIES, first: number) {
   let bytes = 0;
   const upstream = await openSource(async (incoming, response) => {
@@ -89,7 +89,7 @@ for (const kind of ['nginx', 'caddy'] as const) {
   const test = ava.serial.skipIf(isNotTested(missing));
 
   test(`${kind} passes on a picture while it arrives, as large as one may be`, async t => {
-    // Nobody listens there: a replica that has just ended.
+    // A replica that has just ended.
     const [gone = 0] = await findFreePorts(1);
     const { url, upstream, bytes } = await openProxy(t, kind, gone);
     const headers = { 'content-length': 72 * MIB, 'x-forwarded-for': '203.0.113.9' };
@@ -173,7 +173,7 @@ ava.serial.skipIf(isNotTested(noNginx))(
     t.is(await text(stream), 'from a replica');
     session.destroy();
     const protocolOf = async (maxVersion: SecureVersion) => {
-      // OpenSSL's client offers the older ones only below its own level.
+      // OpenSSL's client offers older versions only below its default level.
       const older = { minVersion: 'TLSv1' as const, maxVersion, ciphers: 'DEFAULT@SECLEVEL=0' };
       const socket = connect({ ...options, ...older, port: secure, host: '127.0.0.1' });
       const met = once(socket, 'secureConnect').then(
@@ -187,7 +187,7 @@ ava.serial.skipIf(isNotTested(noNginx))(
       'TLSv1.2',
       'TLSv1.3',
     ]);
-    // From 1.25.1 on it warns of the form that Debian 12's needs, and of nothing else.
+    // nginx 1.25.1 and later warn of the form that Debian 12 needs.
     const warnings = said.match(/\[(?:warn|emerg)\].*/g) ?? [];
     t.deepEqual(
       warnings.filter(line => !/"listen \.\.\. http2" directive is deprecated/.test(line)),

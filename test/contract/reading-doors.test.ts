@@ -1,7 +1,6 @@
 /**
- * Compares the weight of each route that reads with the table of ARCHITECTURE.md: who adds a list,
- * an export or a page says there what it costs. Needs: batches, removebg, photoroom, rembg, mcp,
- * portal.
+ * Compares each reading route's weight with ARCHITECTURE.md. Needs: batches, removebg, photoroom,
+ * rembg, mcp, portal.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -15,7 +14,7 @@ const app = useTestApp(test, {
 
 const page = readFileSync(new URL('../../ARCHITECTURE.md', import.meta.url), 'utf8');
 const [, section = ''] = /^## Doors that read\n([\s\S]*?)^## /m.exec(page) ?? [];
-/** By `GET /path`; `*` stands for any end of a path. */
+/** By `GET /path`; `*` at the end matches anything. */
 const WEIGHTS = new Map(
   section.split('\n').flatMap(line => {
     const [, doors = '', weight = ''] = /^\| (.*) \| (.*) \|$/.exec(line) ?? [];

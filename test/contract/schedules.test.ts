@@ -1,4 +1,4 @@
-/** The commands that the timers of deploy/systemd run, run. Needs: operations. */
+/** Needs: operations. */
 
 import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, globSync, mkdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
@@ -52,7 +52,7 @@ test('a database is checked, backed up and proven by the command of each timer',
   const [today = ''] = globSync('20*', { cwd: backups });
   t.true(existsSync(path.join(backups, today, 'backup.json')));
   t.deepEqual([existsSync(old), existsSync(kept), existsSync(picture)], [false, true, false]);
-  // Another of the day, as before an upgrade; links live longer than the picture is old.
+  // A file of the day from before an upgrade; links outlive the picture.
   writeFileSync(picture, '');
   const before = Date.now() / 1000 - 2 * DAY_S;
   utimesSync(picture, before, before);
@@ -60,7 +60,7 @@ test('a database is checked, backed up and proven by the command of each timer',
   execFileSync(COMMAND, ['backup'], { cwd: ROOT, env: again, stdio: 'pipe' });
   t.true(existsSync(picture));
   t.is(globSync('20*/backup.json', { cwd: backups }).length, 2);
-  // The clock and a person start one at once: both run, one after the other, in own folders.
+  // The timer and a person start one at once: both run in turn, in own folders.
   const both = [1, 2].map(() => promisify(execFile)(COMMAND, ['backup'], { cwd: ROOT, env }));
   t.deepEqual(
     (await Promise.allSettled(both)).map(({ status }) => status),

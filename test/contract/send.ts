@@ -1,4 +1,4 @@
-/** Requests of the tests of the contract. Needs: object-storage, portal. */
+/** Needs: object-storage, portal. */
 import type { ExecutionContext } from 'ava';
 import { bucketStorage } from '../../control-plane/object-storage/object-storage.ts';
 import { openTestApp, type ProgramApp } from '../../control-plane/test/app.ts';
@@ -13,11 +13,11 @@ export interface Request {
   readonly url: string;
   readonly body?: unknown;
   readonly headers?: Record<string, string | string[] | undefined>;
-  /** Another service than the one of most tests. */
+  /** Default: the service of most tests. */
   readonly of?: ProgramApp;
 }
 
-/** A service whose result links lead to its storage. */
+/** Its result links redirect to the storage. */
 export async function openLeadingApp(t: ExecutionContext): Promise<ProgramApp> {
   Object.assign(process.env, CREDENTIALS_ENV);
   const store = await createObjectStore(OBJECT_STORE);
@@ -33,7 +33,7 @@ export async function openLeadingApp(t: ExecutionContext): Promise<ProgramApp> {
   return app;
 }
 
-/** @param app where the request names no other */
+/** @param app default for requests */
 export async function sendTo(app: ProgramApp, { method, url, body, headers, of = app }: Request) {
   const answer = await of.app.inject({
     method: method as 'GET',

@@ -1,4 +1,4 @@
-/** Builds the stand-ins of CUDA's and cuDNN's libraries from the source in this folder. */
+/** Builds stand-ins for CUDA's and cuDNN's libraries from this folder. */
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -7,7 +7,7 @@ interface Stub {
   readonly library: string;
   readonly source?: string;
   readonly flags?: readonly string[];
-  /** Symbols bear the library's name as their version, as NVIDIA's do. */
+  /** Symbols carry the library's name as version, as NVIDIA's do. */
   readonly versioned?: boolean;
 }
 
@@ -20,7 +20,7 @@ const STUBS: readonly Stub[] = [
   { library: 'libcudnn.so.9', source: 'cudnn.c' },
 ];
 
-/** @returns undefined: built; else why they cannot be. */
+/** @returns why they cannot be built; undefined: built */
 export function buildStubs(folder: string): string | undefined {
   for (const { library, source, flags = [], versioned } of STUBS) {
     const args = ['-shared', '-fPIC', '-O1', '-w', `-Wl,-soname,${library}`, ...flags];

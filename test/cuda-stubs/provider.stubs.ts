@@ -1,6 +1,6 @@
 /**
- * ONNX Runtime's real CUDA provider on stand-ins of CUDA's libraries: all of it but the arithmetic.
- * MATTING_TEST_CUDA_WHEEL names the wheel; without it, or a C compiler, nothing is tested.
+ * ONNX Runtime's real CUDA provider on stand-in libraries: everything except the arithmetic.
+ * MATTING_TEST_CUDA_WHEEL names the wheel; skipped without it or a C compiler.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -93,7 +93,7 @@ test('copies a picture in and its matte out, once each a run', async t => {
     });
     t.is(alpha.length, PIXELS);
   });
-  // Two warm-up runs and the run itself.
+  // Two warm-ups and the run itself.
   t.is(read('copiesFrom'), 3);
   t.is(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
   t.true(read('bytesTo') >= 3 * 3 * PIXELS * FLOAT_BYTES);
@@ -118,7 +118,7 @@ test('takes bytes and answers with bytes, half precision within, without the CPU
 test('says of operators that it has no kernel for that they run on the CPU', async t => {
   const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX })));
   const bytes = bytesAtBothEnds(PROBE_SPEC, SIZE)(setInputSize(source, SIZE, SIZE));
-  // MaxPool of this one; every other operator of the graph is there.
+  // MaxPool lacks opset 22; the graph's other operators have it.
   const path22 = path.join(folder, 'opset22.onnx');
   const graph = graphBytes({ ...bytes, opsets: [{ domain: '', version: 22 }] });
   await writeFile(path22, graph);
@@ -169,7 +169,7 @@ test('a device that is lost ends the engines on it, and no others', async t => {
   }
 });
 
-/** Reads what the stand-ins count while it runs. */
+/** Counts of the stand-ins during `run`. */
 async function counted(run: (env: Record<string, string>) => Promise<void>) {
   const counts = path.join(folder, 'counts');
   await writeFile(counts, Buffer.alloc(8 * 8));
@@ -178,7 +178,7 @@ async function counted(run: (env: Record<string, string>) => Promise<void>) {
   return (name: keyof typeof COUNTERS) => Number(numbers.readBigUInt64LE(8 * COUNTERS[name]));
 }
 
-/** The tiny graph in half precision within, with bytes at both ends. */
+/** Half precision inside, bytes at both ends. */
 function graphOfBytes(): Uint8Array {
   const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
   const half = resizeInHalf(setInputSize(source, SIZE, SIZE), [1, 3, SIDE_PX, SIDE_PX]);

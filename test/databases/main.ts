@@ -1,29 +1,29 @@
 /**
- * Runs the suites on engines of several servers, then `*.databases.ts`. Arguments: their names, or
- * all. Exits 0 only when something passed, nothing failed, and nothing is missing of what
- * `MATTING_TEST_REQUIRE_DATABASES=galera,mysql` names.
+ * Runs the suites on each engine, then `*.databases.ts`. Arguments: their names, or all. Exits 0
+ * only if something passed, nothing failed, and nothing named in
+ * `MATTING_TEST_REQUIRE_DATABASES=galera,mysql` is missing.
  */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { type AvaResult, concludeWith, runAva } from '../support/run-ava.ts';
 import { type Named, OWN_TESTS, TARGETS, type Target } from './targets.ts';
 
-/** Without an answer for so long a target hangs: the slowest takes some three minutes on two cores. */
+/** A longer run hangs: the slowest takes three minutes on two cores. */
 const TARGET_MS_MAX = 5 * 60_000;
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-/** Every target runs these: the store, two control planes, webhooks, kills. */
+/** For every target: the store, two control planes, webhooks, kills. */
 const PLACES = [
   'control-plane/core/{attempts,dispatch,jobs,keys,ledger,retention,test,webhooks}/*.test.ts',
   'control-plane/database/*.test.ts',
   'control-plane/portal/{alerts,orders,people,usage}/*.test.ts',
-  // Two control planes, their notifications, and those that die or stand still.
+  // Two control planes, their notifications, kills and stalls.
   'control-plane/test/compose/replicas.test.ts',
   'control-plane/test/compose/{kills,stopped,database-outage}.storm.ts',
 ];
 
-/** A test that never asks for a server would only repeat what `make test` has shown. */
+/** Other tests would only repeat `make test`. */
 const ASKS_FOR_SERVER = /\bDIALECTS\b|\bon(Databases|Stores)\(|skipReason\('mysql'\)/;
 
 function suiteFiles(): string[] {
@@ -41,7 +41,7 @@ if (unknown.length > 0) {
 }
 const isChosen = ({ name }: Named) => names.length === 0 || names.includes(name);
 
-// The exit handlers of servers run then.
+// So that exit handlers end the servers.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.once(signal, () => process.exit(1));
 }
@@ -63,10 +63,10 @@ const files = OWN_TESTS.filter(isRun).map(({ name }) =>
 if (files.length > 0) await runTests(files, {});
 concludeWith(results, warnOfMissing);
 if ([...missing.keys()].some(({ engine }) => required.includes(engine))) process.exitCode = 1;
-// Open handles are those of servers that have been killed.
+// Killed servers leave open handles.
 process.exit();
 
-/** Said before and after everything else: a skip among a thousand lines is not seen. */
+/** Printed first and last: nobody sees a skip among a thousand lines. */
 function warnOfMissing(): void {
   if (missing.size === 0) return;
   const lines = [...missing].map(([{ about }, reason]) => `NOT TESTED on ${about}: ${reason}`);
@@ -87,7 +87,7 @@ async function runTarget({ name, about, open }: Target): Promise<void> {
   }
 }
 
-/** Two at once: what fills large tables at one member of a cluster holds up all others. */
+/** Two at once: filling large tables at one member delays a whole cluster. */
 async function runTests(files: readonly string[], env: NodeJS.ProcessEnv): Promise<void> {
   results.push(await runAva({ files, concurrency: 2, timeoutMs: TARGET_MS_MAX, env }));
 }

@@ -1,4 +1,4 @@
-/** Tests members that refuse writes: a group of several primaries, and a pool at a secondary. */
+/** A group with several primaries, and a pool connected to a secondary. */
 import ava from 'ava';
 import { DatabaseOpenError, openDatabase } from '../../control-plane/database/connect.ts';
 import { series, storesOn } from '../../control-plane/test/fixtures.ts';
@@ -33,7 +33,7 @@ test('a secondary of a group is left by a pool that is led to it, for as long as
   try {
     const stores = storesOn(await fixture.open());
     t.truthy(await stores.accounts.create('before'));
-    // A switch that the address follows late: the pool's connections are at a secondary now.
+    // The address follows the switch late: the pool is connected to a secondary.
     await secondary.promote();
     await t.throwsAsync(stores.accounts.create('meanwhile'), {
       code: 'SERVICE_UNAVAILABLE',

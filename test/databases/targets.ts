@@ -1,4 +1,3 @@
-/** The suites of databases run on these: engines of several servers, and the ways to them. */
 import type { DatabaseCluster } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { groupSkipReason, ReplicationGroup } from '../support/databases/group-replication.ts';
@@ -37,7 +36,7 @@ export const TARGETS: readonly Target[] = [
   },
 ];
 
-/** `<name>.databases.ts` each: they start servers of their own, to hurt them. */
+/** `<name>.databases.ts`; each starts its own servers, to harm them. */
 export const OWN_TESTS: readonly Named[] = [
   {
     name: 'refused-members',

@@ -1,4 +1,4 @@
-/** `matting up` and `cutout` before anything runs: what they refuse, and how they say it. */
+/** What `matting up` and `cutout` refuse before anything runs. */
 import assert from 'node:assert/strict';
 import { copyFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -204,7 +204,7 @@ test('a start waits for what a node does on a GPU, and no longer than needed on 
 
 const UNTIL = { timeoutMs: 60_000 };
 const IMPATIENT: Patience = { stopMs: 100, hurriedStopMs: 100, killMs: 100 };
-/** A program that prints a line, then ends at a signal. */
+/** Prints a line, then ends at a signal. */
 const OBEDIENT = `
   process.stdout.write('up\\n');
   setInterval(() => undefined, 1000);
@@ -253,7 +253,7 @@ test('hurried, a stop that would have waited ends too', async t => {
 });
 
 test('a program that leaves a child process behind is started again', async t => {
-  // The child holds the pipe of the program's standard error, as an engine that does not die does.
+  // The child holds standard error's pipe, as an engine that does not die.
   const source = `
     import { spawn } from 'node:child_process';
     import { existsSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,3 @@
-/** `matting cutout` with a model that is chosen, on the project's own picture and one of nothing. */
 import { copyFileSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'ava';
@@ -19,7 +18,7 @@ test('the demo picture comes out as a teapot, and a picture of nothing fails and
   t.regex(output(), /Service ready(.|\n)*demo\.jpg -> .*(.|\n)*infer \d+ ms/);
   t.regex(output(), /wall\.png: NO_SUBJECT: /);
   t.deepEqual(readdirSync(folder).toSorted(), ['demo-cutout.png', 'demo.jpg', 'wall.png']);
-  // The teapot's lid, and its shadow.
+  // The lid and its shadow.
   const more = { teapot: [[562, 240]], background: [[950, 610]] } as const;
   await t.notThrowsAsync(requireTeapot(readFileSync(path.join(folder, 'demo-cutout.png')), more));
 });

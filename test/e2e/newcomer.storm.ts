@@ -1,7 +1,6 @@
 /**
- * A newcomer's first hour by the commands of the pages as they stand, with the address and the key
- * of their service: a clone, a start, first calls, the client, a webhook, an agent.
- * Needs: mcp, portal.
+ * The pages' commands as printed, with a newcomer's address and key: a clone, a start, first calls,
+ * the client, a webhook, an agent. Needs: mcp, portal.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process';
@@ -23,9 +22,9 @@ const run = promisify(execFile);
 const COMMAND_MS_MAX = 120_000;
 const START_MS_MAX = 240_000;
 
-/** The newcomer works outside the project, which npm would take for the place of its packages. */
+/** Outside the project, where npm would find its packages. */
 const DESK = await temporaryFolder({ teardown: ava.after.always });
-/** Beside the packages, which are linked into it. */
+/** Inside the project, to use its linked packages. */
 const HOME = path.join(ROOT, 'data/newcomer');
 const CLONE = path.join(HOME, 'matting');
 
@@ -36,7 +35,7 @@ let output = '';
 const git = (...args: readonly string[]) => execFileSync('git', args, { encoding: 'utf8' });
 const read = (page: string) => fs.readFileSync(path.join(CLONE, page), 'utf8');
 
-/** A newcomer's npm would fetch the packages that are linked here: those of the commit. */
+/** Links this commit's packages, which npm would otherwise download. */
 function clone(): void {
   fs.rmSync(HOME, { recursive: true, force: true });
   git('clone', '-q', '--no-hardlinks', ROOT, CLONE);
@@ -50,7 +49,7 @@ function clone(): void {
   }
 }
 
-/** Finds the block of code of a page that has this text. */
+/** Finds a code block by a text in it. */
 function blockOf(page: string, text: string): string {
   const fenced = [...read(page).matchAll(/^```\w*\n([\s\S]*?)^```$/gm)].map(([, block]) => block);
   const indented = [...read(page).matchAll(/(?:^ {4}.*\n)+/gm)].map(([block]) => block);
@@ -59,7 +58,7 @@ function blockOf(page: string, text: string): string {
   return found;
 }
 
-/** Writes the newcomer's address and key where pages have examples. */
+/** Replaces the pages' example address and key. */
 function filled(command: string): string {
   return command
     .replaceAll(/http:\/\/127\.0\.0\.1:8080|https:\/\/matting\.example\.com/g, service.baseUrl)

@@ -1,4 +1,4 @@
-/** The whole service as `matting up` starts it, with a small model. */
+/** As `matting up` starts it, with a small model. */
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';
@@ -34,7 +34,7 @@ const run = promisify(execFile);
 const [WIDTH, HEIGHT] = [480, 360];
 const DEMO = path.join(ROOT, 'docs/images/demo.jpg');
 const PHOTO = await sharp(DEMO).resize(WIDTH, HEIGHT).jpeg({ quality: 92 }).toBuffer();
-/** JPEG changes colours by a little. */
+/** For JPEG. */
 const NEAR = 12;
 
 type Subject = Readonly<Record<'left' | 'top' | 'width' | 'height' | 'share', number>>;
@@ -43,7 +43,7 @@ type Colour = readonly [red: number, green: number, blue: number];
 let service: RunningService;
 let engines: number[];
 
-/** Makes a disk without room, for the logs alone. */
+/** A full disk, for the logs only. */
 function fillLogs(dataDir: string): void {
   mkdirSync(path.join(dataDir, 'logs'));
   for (const name of ['control-plane.log', 'inference-node.log']) {
@@ -57,7 +57,7 @@ const enginePids = () =>
     .map(({ pid }) => pid);
 
 test.before(async () => {
-  // One of each: a picture meets what the one before it left.
+  // One engine and worker: a picture meets what the last one left.
   const few = { MATTING_ENGINES: '1', MATTING_PICTURE_WORKERS: '1' };
   service = await startService({ MATTING_MODELS_OFFERED: 'u2netp,standard', ...few }, fillLogs);
   engines = enginePids();
@@ -85,7 +85,7 @@ test('a first start, whose logs cannot be written, and its pasted curl line', as
   t.is(statSync(path.join(service.dataDir, 'node-token')).mode & 0o777, 0o600);
 });
 
-/** RGB, and where no pixel is near to `background`: the subject. */
+/** RGB, and which pixels are far from `background`. */
 async function pixelsOf(file: Buffer, background: Colour) {
   const { data, info } = await sharp(file)
     .removeAlpha()
@@ -211,7 +211,7 @@ test('a file in, the picture out: in a form, as the body itself, behind its link
 });
 
 test('a file of hints is stretched over the picture: black is gone, white stays, grey is as without', async t => {
-  // 40 by 30: the right half is black, a corner of the left white.
+  // 40 x 30: the right half is black, a corner of the left white.
   const luma = (x: number, y: number) => (x >= 20 ? 0 : x < 8 && y < 6 ? 255 : 128);
   const grey = Buffer.from(Array.from({ length: 40 * 30 }, (_, i) => luma(i % 40, (i / 40) | 0)));
   const raw = { raw: { width: 40, height: 30, channels: 1 } } as const;
@@ -253,7 +253,7 @@ function noise(): number {
 const [WIDE, HIGH] = [160, 120];
 const paintRgb = (colour: ColourAt): Pixels => paint(WIDE, HIGH, 3, colour);
 
-/** A cut-out of the picture's own size: black wherever nothing is seen, as PNG would keep it. */
+/** Own size; black where transparent, as PNG would keep it. */
 async function cutOut(t: ExecutionContext, pixels: Pixels) {
   const { status, body } = await service.post(base64(await asSharp(pixels).png().toBuffer()));
   t.is(status, 200, JSON.stringify(body));
@@ -270,7 +270,7 @@ async function cutOut(t: ExecutionContext, pixels: Pixels) {
 }
 
 test('a picture without a subject comes out transparent or nearly so', async t => {
-  // Levels of 255: those that a small model leaves, and where it sees most in nothing.
+  // Levels of 255 that a small model leaves, at its worst on pictures without a subject.
   const without: readonly [string, ColourAt, faintMax: number][] = [
     ['a gradient', (x, y) => [40 + (170 * x) / WIDE, 40 + (170 * y) / HIGH, 90], 40],
     ['one colour', () => [40, 90, 160], 40],
@@ -321,14 +321,14 @@ test('the start fetches and prepares offered models, each for a node of its own;
   t.deepEqual([wrong.status, wrong.body.code], [400, 'INVALID_PARAMETER']);
   t.regex(wrong.body.detail ?? '', /model must be one of u2netp, standard/);
   const sharpThing = await sharp(DEMO).resize(600, 450).png().toBuffer();
-  // A fifth of what the first model shows of it is unsure.
+  // The first model is uncertain about a fifth of its subject.
   const soft = await sharp(DEMO).resize(600, 450).blur(4).png().toBuffer();
   const looksAt = async (picture: Buffer) => {
     const { job, file } = await made({ ...base64(picture), channels: 'alpha', model: 'standard' });
     const { models } = job as object as SucceededJob;
     return { models: models?.map(({ name, role }) => `${name} ${role}`), file };
   };
-  // The unsure picture comes first: the engine of the second look still loads.
+  // The uncertain one comes first: the second model's engine still loads.
   const first = await looksAt(soft);
   const one = await looksAt(sharpThing);
   t.deepEqual(one.models, ['isnet subject']);
@@ -445,7 +445,7 @@ test('two signals at once are one, which ends everything; the next start goes on
   const page = await fetch(`http://127.0.0.1:${env.MATTING_NODE_HTTP_PORT}/info`);
   const info = (await page.json()) as { commercialUseRequired: string; plans: string[] };
   t.deepEqual([info.commercialUseRequired, info.plans], ['weights', ['permissive']]);
-  // The key of the first start still works, and its job is still there.
+  // The first start's key and job survive.
   t.is((await service.get(body.status_url)).body.status, 'succeeded');
   make.kill('SIGKILL');
   await requireNothingLeft(service.dataDir);

@@ -1,4 +1,3 @@
-/** One trace from a caller through control plane, node and webhook, at a collector. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { ChannelCredentials } from '@grpc/grpc-js';
@@ -177,7 +176,7 @@ test('goes on where another replica takes an asynchronous job over', async t => 
   node.gates.letGo('decode');
   const spans = await spansOf(asked, ['store', 'notify', `POST ${JOBS}`]);
   const submit = only(spans, 'submit');
-  // The one that lost its lease may have come to its end first, and changes nothing.
+  // The replica that lost its lease may end first, without effect.
   const ended = spans.filter(span => span.attributes['matting.outcome'] === 'final');
   const stored = only(ended, 'store');
   t.is(stored.instance, `replica-${survivor}`);

@@ -1,4 +1,3 @@
-/** Starts of `matting up` that fail late, lose their terminal or supervisor, or use brought weights. */
 import { execFile, spawn } from 'node:child_process';
 import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -22,7 +21,7 @@ const untilReady = (output: () => string, isEnded = () => false) =>
   });
 
 test('a first start that fails late has shown every key it made', async t => {
-  // The node fails when it starts its engine; where it does not, this is a start that is stopped.
+  // With a GPU the engine starts, and this is an ordinary stop.
   const { env, dataDir } = await isolatedEnv({ MATTING_EXECUTION_PROVIDER: 'cuda' });
   const { program, exited, output } = spawnMatting(['up'], env);
   await untilReady(output, () => !program.running);
@@ -59,7 +58,7 @@ test('a supervisor that is killed outright takes every process with it', async t
 
 test('a terminal that is closed, whichever process leads its session, takes the service with it', async t => {
   const { env, dataDir } = await isolatedEnv();
-  // The leader gets the signal, and does not pass it on to its children.
+  // The leader gets the signal and does not forward it.
   const command = `trap '' HUP; '${process.execPath}' bin/matting.ts up; :`;
   const starter = spawn('script', ['-qec', command, '/dev/null'], { cwd: ROOT, env });
   let output = '';

@@ -1,4 +1,4 @@
-/** Machines by the files and commands of docs/install.md as they stand, with the addresses of this one. */
+/** Machines set up by docs/install.md as printed, with this machine's addresses. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -8,12 +8,12 @@ import { ROOT } from '../running-service.ts';
 import type { Env } from './program.ts';
 
 const execute = promisify(execFile);
-/** The command prints it in this form. */
+/** As printed by the command. */
 const KEY = /\bmk_\w+/;
-/** Units start programs by it. */
+/** As used by the units. */
 const NODE_COMMAND = '/bin/sh bin/node24 ';
 
-/** The indented blocks of a section, in their order, without the indentation. */
+/** A section's indented blocks in order, without indentation. */
 export function blocksOf(page: string, heading: string): string[] {
   const text = readFileSync(path.join(ROOT, page), 'utf8');
   const [, section = ''] = text.split(new RegExp(`\n##+ ${heading}\n`));
@@ -23,10 +23,7 @@ export function blocksOf(page: string, heading: string): string[] {
   );
 }
 
-/**
- * Reads the machines of "Run it on several machines". Without systemd here, `matting` and the units'
- * commands get the settings by Node's option.
- */
+/** From "Run it on several machines". Without systemd, Node's option loads the settings. */
 export function documentedMachines() {
   const blocks = blocksOf('docs/install.md', 'Run it on several machines');
   assert.equal(blocks.length, 4, 'a block of the section that this does not know');
@@ -52,7 +49,7 @@ function namesOf(block: string): readonly string[] {
   return block.split('\n').map(line => line.slice(0, line.indexOf('=')));
 }
 
-/** Node's arguments in a command of the program's unit. */
+/** From the unit of the program. */
 function argumentsOf(program: string, name: string): readonly string[] {
   const unit = readFileSync(path.join(ROOT, `deploy/systemd/matting-${program}.service`), 'utf8');
   const [, command = ''] = new RegExp(`^${name}=(.*)$`, 'm').exec(unit) ?? [];
@@ -60,7 +57,7 @@ function argumentsOf(program: string, name: string): readonly string[] {
   return command.slice(NODE_COMMAND.length).split(' ');
 }
 
-/** A directory with the project and an environment file, filled in for this place. */
+/** A directory with the project and a completed environment file. */
 export function createMachine(
   root: string,
   { file, names }: { readonly file: string; readonly names: readonly string[] },
@@ -80,7 +77,7 @@ export async function runOn(root: string, command: string, more: Env): Promise<s
   return (await execute('sh', ['-c', command], { cwd: root, env })).stdout;
 }
 
-/** Runs the commands before the first start; gives the key that the last one prints. */
+/** Returns the key that the last command prints. */
 export async function setUpOnce(
   root: string,
   once: readonly string[],

@@ -1,4 +1,4 @@
-/** A service under load that is restarted and upgraded. Needs: object-storage. */
+/** Restarts and upgrades under load. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
 import type { Job } from '../../control-plane/core/jobs/job.ts';
@@ -19,10 +19,10 @@ const SECRET = 'a callback secret of the upgrade';
 const TOLD_MS_MAX = 120_000;
 
 export class FleetUnderLoad {
-  /** The fleet was of this version at first. */
+  /** The first version. */
   readonly old: InstalledVersion;
   readonly fleet: Fleet;
-  /** So many were cut out for others than the load. */
+  /** Cut-outs that the load did not request. */
   otherPictures = 0;
   readonly #receiver: Receiver;
   readonly #closing: AsyncDisposableStack;
@@ -68,13 +68,13 @@ export class FleetUnderLoad {
     });
   }
 
-  /** One process becomes the version, and so many pictures later all is well. */
+  /** Changes one process's version, then waits for `pictures` more. */
   async step(program: FleetProgram, version: InstalledVersion, pictures = 6): Promise<void> {
     await program.become(version);
     await this.load.more(pictures);
   }
 
-  /** `lostMax`: how often one job may have lost whoever worked on it. */
+  /** `lostMax`: lost attempts of a job. */
   async finish(t: ExecutionContext, lostMax: number): Promise<void> {
     await this.load.finish();
     t.log(this.load.summary());
@@ -95,7 +95,7 @@ export class FleetUnderLoad {
     await this.fleet.close();
   }
 
-  /** Closes it at once, also after a failure. */
+  /** Also after a failure. */
   async close(): Promise<void> {
     await this.fleet.kill();
     await this.#closing.disposeAsync();

@@ -1,4 +1,4 @@
-/** A service whose every process may be of another version. Needs: object-storage. */
+/** Each process may have another version. Needs: object-storage. */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -13,7 +13,7 @@ import { type InstalledVersion, runCommand, THIS_VERSION } from './installed-ver
 import { type Env, FleetControlPlane, FleetNode, type FleetProgram } from './program.ts';
 
 const CREDITS = 1_000_000;
-/** The command prints it in this form. */
+/** As printed by the command. */
 const KEY = /\bmk_\w+/;
 const MODEL_CACHE = {
   MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
@@ -21,14 +21,14 @@ const MODEL_CACHE = {
 };
 
 export interface FleetOptions {
-  /** Everything is of this version at first; of this tree where absent. */
+  /** The first version; default: this tree. */
   readonly version?: InstalledVersion;
   readonly controlPlanes: number;
   readonly nodes: number;
   readonly model: 'tiny' | 'u2netp';
-  /** @param directory which all processes share, removed with the fleet */
+  /** @param directory shared by all processes, removed with the fleet */
   readonly openGround: (directory: string) => Promise<Ground>;
-  /** Variables of all processes, besides those that the fleet needs. */
+  /** Additional variables of all processes. */
   readonly env?: Env;
 }
 
@@ -37,7 +37,7 @@ interface Opened {
   readonly ground: Ground;
   readonly balancer: TcpProxy;
   readonly baseUrl: string;
-  /** Control planes and their commands have it. */
+  /** For control planes and their commands. */
   readonly env: Env;
 }
 
@@ -116,14 +116,14 @@ export class Fleet {
     return this.programs.map(program => program.logTail()).join('\n');
   }
 
-  /** Ends all as a supervisor does; rejects where one does not end with 0, or a process is left. */
+  /** As a supervisor does; rejects if an exit code is not 0, or a process is left. */
   async close(): Promise<void> {
     for (const program of this.programs) await program.stop();
     await this.#release();
     await requireNothingLeft(this.#opened.directory);
   }
 
-  /** Ends all at once, after a failure. */
+  /** After a failure. */
   async kill(): Promise<void> {
     for (const program of this.programs) await program.kill();
     await this.#release();
@@ -170,7 +170,7 @@ async function open(options: FleetOptions, lead: Route): Promise<Opened> {
   return { directory, ground, balancer, baseUrl, env };
 }
 
-/** A clone that ran nothing yet has none; a node does not fetch them. */
+/** A fresh clone lacks them, and a node does not download them. */
 function fetchWeights(model: string): void {
   const args = [path.join(ROOT, 'bin/matting.ts'), 'models', 'fetch', model];
   execFileSync(process.execPath, args, {

@@ -1,4 +1,4 @@
-/** A fleet's database and storage, each of which can be killed. Needs: object-storage. */
+/** A database and a storage that can be killed. Needs: object-storage. */
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
@@ -14,13 +14,13 @@ import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/ob
 import type { Random } from '../support/random.ts';
 
 const DATABASE = 'matting_chaos';
-/** How long a server of the bucket's or a member of the cluster's is away, ms. */
+/** Downtime of a server, ms. */
 const AWAY_MS = [200, 2000] as const;
 
 export type GroundVictim = 'database' | 'store';
 
 export interface Ground {
-  /** Control planes get it: it names the two, and what lets them in. */
+  /** Addresses and credentials, for control planes. */
   readonly env: Readonly<Record<string, string>>;
   readonly databaseUrl: string;
   openStorage(): Promise<BlobStore>;
@@ -63,10 +63,10 @@ export async function openOneMachine(directory: string): Promise<Ground> {
   };
 }
 
-/** A frozen member is killed after so long: its cluster and the router have left it by then. */
+/** By then cluster and router have dropped a frozen member, which is killed. */
 const FROZEN_MS = 10_000;
 
-/** The ways in which a member leaves its cluster, or no longer takes the writes. */
+/** Ways in which a member leaves or stops taking writes. */
 const LEAVES: readonly ((member: ClusterMember) => Promise<void>)[] = [
   member => member.kill(),
   member => member.stop(),
@@ -106,11 +106,11 @@ export async function openSeveralMachines(
       const next = random.pick(cluster.members.filter(member => member !== router.writer));
       const leaves = [...LEAVES, ...(next.promote ? [() => next.promote!()] : [])];
       const { writer } = router;
-      // Each way comes up, however few there are.
+      // In turn, so that even few ends cover all.
       await at(leaves, ends++ % leaves.length)(writer);
       if (writer.process.running) return;
       await delay(random.between(...AWAY_MS));
-      // The member comes back with all it missed, so that the next may be another.
+      // It catches up first, so that the next may be another.
       await writer.join();
     },
     close: () => closing.disposeAsync(),

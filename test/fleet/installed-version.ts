@@ -1,4 +1,4 @@
-/** A version of the whole project in a directory, with the packages of its own lock files. */
+/** A version of the project in a directory, with its own locked packages. */
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
@@ -17,16 +17,18 @@ export interface InstalledVersion {
   readonly root: string;
 }
 
-/** The sources that this test is of. */
 export const THIS_VERSION: InstalledVersion = { name: 'this version', root: ROOT };
 
-/** The file that the program starts from; before packages it lay in src/. */
+/** Older versions have it in src/. */
 export function mainOf({ root }: InstalledVersion, program: 'control-plane' | 'inference-node') {
   const main = `${program}/main.ts`;
   return existsSync(path.join(root, main)) ? main : `${program}/src/main.ts`;
 }
 
-/** Runs a command of the version with its own Node, to its end. @returns standard output */
+/**
+ * Uses the version's own Node.
+ * @returns standard output
+ */
 export async function runCommand(
   version: InstalledVersion,
   args: readonly string[],
@@ -40,7 +42,7 @@ export async function runCommand(
   return stdout;
 }
 
-/** A release as its Makefile installs it; it stays in `MATTING_TEST_RELEASES`. */
+/** As its Makefile installs it; kept in `MATTING_TEST_RELEASES`. */
 export class ReleaseCheckout implements InstalledVersion, AsyncDisposable {
   readonly name: string;
   readonly root: string;
@@ -52,7 +54,7 @@ export class ReleaseCheckout implements InstalledVersion, AsyncDisposable {
     this.#stays = stays;
   }
 
-  /** A minute and a half where it is not there yet, most of it npm's. */
+  /** Takes 90 s if absent, mostly for npm. */
   static async install({ version, commit }: Release): Promise<ReleaseCheckout> {
     const kept = process.env.MATTING_TEST_RELEASES;
     const root = kept

@@ -1,4 +1,4 @@
-/** A program under a supervisor; each start may be of another version. */
+/** Under a supervisor; each start may have another version. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -8,31 +8,31 @@ import { type InstalledVersion, mainOf } from './installed-version.ts';
 
 export type { Env } from '../support/program.ts';
 
-/** A supervisor takes so long to notice. */
+/** A supervisor's delay. */
 const RESTART_MS = 200;
 const READY_MS_MAX = 240_000;
 
 export interface ProgramOptions {
   readonly name: string;
-  /** Arguments of Node's, relative to the version's root; the program's own where absent. */
+  /** Node's, relative to the version's root; default: the program's own. */
   readonly args?: readonly string[];
   readonly env: Env;
-  /** The program keeps its files there. */
+  /** For its files. */
   readonly directory: string;
-  /** Modules that it starts with. */
+  /** Preloaded. */
   readonly imports?: readonly string[];
-  /** False: nobody starts it again where it dies. */
+  /** False: nobody restarts it. */
   readonly supervised?: boolean;
 }
 
 export abstract class FleetProgram extends Program {
-  /** Gives the arguments, by the version that the program becomes. */
+  /** By version. */
   readonly #argsOf: (version: InstalledVersion) => readonly string[];
   #version: InstalledVersion;
   readonly #hasSupervisor: boolean;
   #supervised: Promise<void> = Promise.resolve();
   #ending = false;
-  /** Ends without an order. */
+  /** Unrequested ends. */
   #deaths = 0;
 
   constructor(
@@ -53,7 +53,7 @@ export abstract class FleetProgram extends Program {
     return this.#version;
   }
 
-  /** @param more variables of this start alone, not of those after a death */
+  /** @param more variables for this start, not for restarts */
   override start(more: Env = {}): void {
     this.#ending = !this.#hasSupervisor;
     super.start(more);
@@ -82,12 +82,12 @@ export abstract class FleetProgram extends Program {
     return code;
   }
 
-  /** Kills it as a crash of its machine would; false: it is not there to be hit. */
+  /** As a crash of its machine; false: it is not running. */
   hit(): boolean {
     return this.signal('SIGKILL');
   }
 
-  /** Kills it as a crash of its machine would. Resolves when its supervisor has brought it back. */
+  /** As a crash of its machine. Resolves once restarted. */
   async die(): Promise<void> {
     const deaths = this.#deaths;
     this.hit();
@@ -95,7 +95,7 @@ export abstract class FleetProgram extends Program {
     await this.untilReady();
   }
 
-  /** Kills it at once, for the end of a test. */
+  /** For the end of a test. */
   override async kill(): Promise<void> {
     this.#ending = true;
     await super.kill();
@@ -121,7 +121,7 @@ interface ControlPlanePorts {
 
 export class FleetControlPlane extends FleetProgram {
   readonly ports: ControlPlanePorts;
-  /** It is ready once it has so many routable nodes. */
+  /** Routable nodes that it needs to be ready. */
   nodes: number;
 
   constructor(
@@ -163,15 +163,15 @@ export interface NodePorts {
   readonly http: number;
 }
 
-/** Replaces a node's models, and nothing else of it. */
+/** Replaces the models only. */
 const TINY_PLAN = ['--import', './test/support/tiny-plan-hook.ts'];
 
 export class FleetNode extends FleetProgram {
   readonly ports: NodePorts;
-  /** Nodes are known when these control planes know them. */
+  /** Which must know a node before it counts as ready. */
   readonly #planes: readonly FleetControlPlane[];
 
-  /** @param model `tiny`: the node is real, its model is not (test/support/tiny-plan.ts) */
+  /** @param model `tiny`: a real node without its model (test/support/tiny-plan.ts) */
   constructor(
     version: InstalledVersion,
     options: ProgramOptions,
@@ -186,7 +186,7 @@ export class FleetNode extends FleetProgram {
       MATTING_NODE_PORT: String(place.ports.grpc),
       MATTING_NODE_HTTP_PORT: String(place.ports.http),
       MATTING_EXECUTION_PROVIDER: 'cpu',
-      // Several of them share what one machine has.
+      // Several nodes share one machine.
       MATTING_ENGINES: '1',
       MATTING_ENGINE_THREADS: '1',
       MATTING_PICTURE_WORKERS: '1',
@@ -205,7 +205,6 @@ export class FleetNode extends FleetProgram {
     return ready.ok;
   }
 
-  /** Ready once every control plane sends it work. */
   override async untilReady(): Promise<void> {
     await super.untilReady();
     for (const plane of this.#planes) await plane.untilReady();

@@ -1,4 +1,4 @@
-/** Callers at a steady pace, of the last release and of this version in turn. */
+/** Alternates clients of the last release and of this version. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,9 +9,9 @@ import type { Receiver } from '../../control-plane/core/test/receiver.ts';
 import { at } from '../support/at.ts';
 import type { InstalledVersion } from './installed-version.ts';
 
-/** So many callers are there at once, unless the options name another number. */
+/** Default. */
 const OPEN_MAX = 24;
-/** A caller gives up after that. An outage is a failure long before. */
+/** An outage fails the test long before. */
 const GIVE_UP_MS = 180_000;
 const POLL_MS = 50;
 
@@ -20,20 +20,19 @@ export interface LoadOptions {
   readonly apiKey: string;
   readonly perSecond: number;
   readonly clients: readonly InstalledVersion[];
-  /** Gets the notifications of every second picture; absent: none are sent. */
+  /** For every second picture. */
   readonly callback?: { readonly receiver: Receiver; readonly secret: string };
-  /** The next caller waits for one of so many, on a machine that is slower than the pace. */
+  /** The next caller waits at this number, on machines slower than the pace. */
   readonly openMax?: number;
   readonly picture: (number: number) => Promise<Picture>;
 }
 
 export interface Picture {
   readonly file: Uint8Array;
-  /** Rejects unless that is its cut-out. */
+  /** Rejects if it is not the cut-out. */
   readonly requireCutOut: (file: Uint8Array) => Promise<void>;
 }
 
-/** A job that was reported has these. */
 interface Done {
   readonly jobId: string;
   readonly told: boolean;
@@ -43,9 +42,8 @@ interface Done {
 export class SteadyLoad {
   readonly done: Done[] = [];
   readonly failures: string[] = [];
-  /** Callers who had to wait for others: the pace was not kept. */
+  /** Callers that had to wait: the pace was not kept. */
   held = 0;
-  /** Tries after which the client came again. */
   retries = 0;
   readonly #options: LoadOptions;
   readonly #clients: readonly MattingClient[];
@@ -73,7 +71,10 @@ export class SteadyLoad {
     return new SteadyLoad(options, clients);
   }
 
-  /** Resolves when so many more are done that begin now or later. @throws what a caller met */
+  /**
+   * Waits for `count` more than are done or open.
+   * @throws the callers' failure
+   */
   async more(count: number): Promise<void> {
     const wanted = this.done.length + this.#open.size + count;
     while (this.failures.length === 0 && this.done.length < wanted) await delay(POLL_MS);
@@ -139,7 +140,7 @@ export class SteadyLoad {
         { result },
         patience,
       );
-      // The client of 0.3.0 gives the bytes alone.
+      // The client of 0.3.0 returns bytes only.
       await requireCutOut('bytes' in file ? file.bytes : file);
       this.#note({ jobId, told, startedAtMs });
       return;
@@ -149,7 +150,7 @@ export class SteadyLoad {
     this.#note({ jobId, told, startedAtMs });
   }
 
-  /** Nobody comes after that. */
+  /** No caller starts after it. */
   #fail(failure: string): void {
     this.failures.push(failure);
     this.#over.abort();
@@ -161,8 +162,8 @@ export class SteadyLoad {
 }
 
 /**
- * Uniform, of a size and a brightness of its own: its cut-out's size and alpha tell whose it is. Bright
- * enough that its matte is solid: the remove.bg interface refuses an image without a subject.
+ * Uniform, with its own size and brightness, which identify its cut-out. Bright enough for a solid
+ * matte: remove.bg's interface refuses pictures without a subject.
  */
 export async function uniformPicture(number: number): Promise<Picture> {
   const [width, height] = [16 + (number % 97), 16 + (number % 89)];

@@ -1,4 +1,4 @@
-/** Clients of remove.bg that others wrote; Java's is its sample. Needs: removebg. */
+/** Third-party clients of remove.bg; Java's is its sample. Needs: removebg. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -16,7 +16,6 @@ export interface Place {
   readonly url: string;
   readonly apiKey: string;
   readonly picture: string;
-  /** The client's own. */
   readonly directory: string;
 }
 
@@ -24,11 +23,13 @@ export class Skipped extends Error {}
 
 export interface ForeignClient {
   readonly name: string;
-  /** Resolves with what it did, in words. @throws Skipped, AssertionError */
+  /**
+   * Resolves with a description.
+   * @throws Skipped, AssertionError
+   */
   check(place: Place): Promise<string>;
 }
 
-/** Requires a picture of at most so many pixels, and of that format. */
 async function requirePicture(
   bytes: Buffer,
   expected: { readonly format: string; readonly pixelsMax?: number | undefined },
@@ -57,7 +58,7 @@ export async function installed(
   }
 }
 
-/** The address, wherever the file has it: at least once. */
+/** Replaces the address everywhere; fails if it is absent. */
 function redirect(file: string, url: string): void {
   const source = readFileSync(file, 'utf8');
   assert.ok(source.includes(ADDRESS), `${file} has another address`);
@@ -156,7 +157,7 @@ const PYPI_REMOVE_BG_API: ForeignClient = {
   name: 'PyPI remove-bg-api 0.2.1',
   async check({ url, apiKey, picture, directory }) {
     await mkdir(directory, { recursive: true });
-    // The package's list of dependencies lacks one that it imports.
+    // The package does not declare one of its imports.
     const python = await openVenv(directory, 'remove-bg-api==0.2.1');
     await installed('requests', python, ['-m', 'pip', 'install', '--quiet', 'requests']);
     const out = path.join(directory, 'out.png');
@@ -166,7 +167,7 @@ const PYPI_REMOVE_BG_API: ForeignClient = {
       'module.API_URL = url + "/v1.0"',
       'client = module.RemoveBg(key)',
       'before = client.account.balance()',
-      // Another size than the other clients ask for: what was paid for would be had again.
+      // Its own size: otherwise the key would find another client's job.
       'client.remove_bg_file(picture, out, size="hd", raw=False)',
       'local = client.account.balance()',
       'client.account.refresh_balance()',
@@ -204,7 +205,7 @@ const PYPI_REMOVEBG_CLI: ForeignClient = {
   },
 };
 
-/** A jar of Maven Central with those it needs, and remove.bg's sample in Java compiled beside them. */
+/** From Maven Central, with remove.bg's sample compiled against it. */
 function javaClient(version: string, program: string, artifacts: readonly string[]): ForeignClient {
   return {
     name: `Maven Central Apache HttpClient ${version}`,

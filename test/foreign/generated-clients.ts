@@ -1,6 +1,6 @@
 /**
- * Clients that generators make of /v1/openapi.json: each is made whole, and makes calls.
- * openapi-typescript and openapi-python-client make one of each kind. Needs: removebg.
+ * Each client is generated completely, and called; two generators make one kind each.
+ * Needs: removebg.
  */
 import assert from 'node:assert/strict';
 import { copyFileSync, writeFileSync } from 'node:fs';
@@ -9,17 +9,16 @@ import path from 'node:path';
 import { type ForeignClient, installed, openVenv, type Place, run } from './clients.ts';
 
 const OWN = path.join(import.meta.dirname, 'generated');
-/** A generated client is compiled, and its packages are fetched. */
+/** Includes downloads and compilation. */
 const BUILD_MS_MAX = 300_000;
 
-/** Fetches the document into the client's directory. */
 async function opened({ url, directory }: Place): Promise<void> {
   await mkdir(directory, { recursive: true });
   const answer = await fetch(`${url}/v1/openapi.json`);
   writeFileSync(path.join(directory, 'openapi.json'), await answer.text());
 }
 
-/** Runs it in the directory. @returns what it wrote, on both streams */
+/** @returns both output streams */
 async function done(directory: string, command: string, args: readonly string[], env = {}) {
   const options = { cwd: directory, timeout: BUILD_MS_MAX, env: { ...process.env, ...env } };
   const { stdout, stderr } = await run(command, args, options).catch(error => {

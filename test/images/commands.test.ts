@@ -1,4 +1,3 @@
-/** The commands where only one program's files are, as in the images of the two programs. */
 import { spawnSync } from 'node:child_process';
 import { cpSync } from 'node:fs';
 import path from 'node:path';
@@ -7,7 +6,7 @@ import { linkPackages } from '../support/linked-packages.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { ROOT } from '../tidy/source-files.ts';
 
-/** deploy/images/assemble.sh lays these out for either. */
+/** As deploy/images/assemble.sh does. */
 const SHARED = ['package.json', 'bin', 'client/src', 'program', 'proto'];
 const UNAVAILABLE = 69;
 

@@ -1,4 +1,4 @@
-/** deploy/compose by its one command, without Grafana. Needs: object-storage. */
+/** deploy/compose without Grafana. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -20,7 +20,6 @@ const PROJECT = `matting-test-${process.pid}`;
 const START_MS_MAX = 280_000;
 const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
 const CONTROL_PLANES = ['control-plane-1', 'control-plane-2'];
-/** All services of compose.yaml but Grafana. */
 const SERVICES = [
   ...['database', 'storage', 'proxy', ...CONTROL_PLANES, 'schedule'],
   ...['models', 'node-1', 'node-2', 'prometheus', 'jaeger'],
@@ -50,7 +49,7 @@ async function json<Value>(url: string): Promise<Value> {
   return (await answer.json()) as Value;
 }
 
-/** The value of an expression that has one; 0 where it has none yet. */
+/** 0: no value yet. */
 async function prometheus(query: string): Promise<number> {
   const url = `${origin('PROMETHEUS_PORT')}/api/v1/query?query=${encodeURIComponent(query)}`;
   type Answer = { data: { result: readonly { value: readonly [number, string] }[] } };
@@ -110,7 +109,6 @@ test('has both nodes live', async t => {
   );
 });
 
-/** The cut-out of a job, by its link. */
 async function requireCutout(jobId: string, key: string): Promise<void> {
   const read = await fetch(`${origin('PORT')}/v1/matting/jobs/${jobId}`, {
     headers: { authorization: `Bearer ${apiKey}`, 'idempotency-key': key },

@@ -1,4 +1,4 @@
-/** The images of `make images`, run as strictly as they promise to bear, without any network. */
+/** With the restrictions that docs promise, without a network. */
 import ava from 'ava';
 import { isNotTested } from '../support/skip.ts';
 import {
@@ -57,7 +57,7 @@ test('the control plane has no runtime of models, the node no database and no bu
     t.false(node.includes(name), name);
 });
 
-/** Runs in an image: prints what its sources import that is not there, and how many imports. */
+/** Prints missing imports, and the number of imports. */
 const IMPORTS = `
   import { existsSync, globSync, readFileSync } from 'node:fs';
   import { isBuiltin, stripTypeScriptTypes } from 'node:module';

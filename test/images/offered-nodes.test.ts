@@ -1,4 +1,3 @@
-/** Nodes of the models that are offered: what deploy/compose/up adds to compose.yaml, and the unit. */
 import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -17,7 +16,7 @@ test('compose runs two nodes of the first model that is offered, and one of each
   const [file, override, targets] = made.map(name => path.join(folder, name));
   cpSync(path.join(ROOT, 'deploy/compose'), folder, { recursive: true });
   for (const name of made) rmSync(path.join(folder, name), { force: true });
-  // Takes the place of docker, and shows what it is to run.
+  // Prints its arguments.
   writeFileSync(path.join(folder, 'docker'), '#!/bin/sh\necho "$@"\n', { mode: 0o755 });
   const up = (line = '') => {
     writeFileSync(String(file), `NODE_TOKEN=a\n${line}\n`);
@@ -43,7 +42,7 @@ test('compose runs two nodes of the first model that is offered, and one of each
     ['node-birefnet-lite', 'birefnet-lite', '25'],
     ['node-fast', 'fast', '25'],
   ]);
-  // Anchors end with their file, so what nodes have alike is there again.
+  // YAML anchors end with their file, so common parts are repeated.
   const composed = parse(readFileSync(path.join(folder, 'compose.yaml'), 'utf8'), { merge: true });
   const { 'node-1': own } = (composed as Composed).services;
   const { 'node-fast': other } = services;

@@ -1,4 +1,4 @@
-/** Containers as the tests of the images start them: by podman, as little allowed as the images promise to need. */
+/** Containers with the fewest rights that the images promise to need. */
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, readFileSync } from 'node:fs';
@@ -20,19 +20,18 @@ export const NODE = `${PREFIX}matting-node:${TAG}`;
 export const NODE_BARE = `${PREFIX}matting-node:${TAG}-bare`;
 export const ALL_IN_ONE = `${PREFIX}matting:${TAG}`;
 
-/** A user that no image knows, without any right, on a root that nobody can write, without a network. */
+/** An unknown user without capabilities, on a read-only root, offline. */
 export const LOCKED = [
   '--read-only',
   ...['--cap-drop', 'all', '--security-opt', 'no-new-privileges'],
   ...['--user', '4711:4712', '--network', 'none'],
 ] as const;
 
-/** False: podman is here. */
 export function skipWithoutPodman(): string | false {
   return findProgram('podman') === undefined ? 'no podman here' : false;
 }
 
-/** Standard output of a command that ends with 0. */
+/** The exit code must be 0. */
 export function podman(args: readonly string[], input?: Uint8Array): string {
   return podmanBytes(args, input).toString('utf8').trim();
 }
@@ -50,7 +49,7 @@ export function tried(args: readonly string[]): { code: number | null; output: s
   return { code: status, output: `${stdout}${stderr}` };
 }
 
-/** One that shares the network of an earlier one is removed before it. */
+/** A container is removed before the one whose network it shares. */
 const started: string[] = [];
 process.once('exit', () => {
   if (started.length > 0)
@@ -69,7 +68,7 @@ export function runContainer(
 }
 
 /**
- * Each question starts a process in the container, which is to have the machine for itself.
+ * Each check starts a process in the container, so they are rare.
  * @param where options of podman's own: another storage
  */
 export async function untilHealthy(
@@ -85,7 +84,10 @@ export async function untilHealthy(
   }
 }
 
-/** The image of both programs, without a network. @param where as of `untilHealthy` */
+/**
+ * Without a network.
+ * @param where as of `untilHealthy`
+ */
 export async function cutsTeapotOut(
   ending: Ending,
   image: string,
@@ -99,7 +101,7 @@ export async function cutsTeapotOut(
   await requireTeapot(readFileSync(path.join(folder, 't.png')));
 }
 
-/** Runs JavaScript in the container's own Node and reads the JSON it prints. */
+/** In the container's Node; parses the printed JSON. */
 export function evaluate<Value>(container: string, script: string): Value {
   const args = ['exec', container, 'node', '--input-type=module', '--eval', script];
   return JSON.parse(podman(args)) as Value;

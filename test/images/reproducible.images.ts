@@ -1,4 +1,4 @@
-/** The application's layers of an image, built twice without a cache: the same bytes both times. */
+/** Builds the application's layers twice without a cache. */
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import ava from 'ava';
@@ -10,7 +10,7 @@ const test = ava.serial;
 
 const PREFIX = 'localhost/twice-';
 const TAGS = ['first', 'second'] as const;
-/** Node, packages, source, the client: what deploy/images/Containerfile copies last, on Debian's packages. */
+/** Node, packages, source, client: the last ones in deploy/images/Containerfile. */
 const APPLICATION_LAYERS = 4;
 const BUILDS_MS_MAX = 1_800_000;
 

@@ -1,4 +1,4 @@
-/** The images of both programs, without a network. Needs: portal, operations. */
+/** Without a network. Needs: portal, operations. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
@@ -105,7 +105,7 @@ test('has every page and document that it reads at run time', t => {
        for (const page of ${JSON.stringify(Object.keys(pages))}) {
          const answer = await fetch('http://127.0.0.1' + page);
          found[page] = answer.status + ' ' + answer.headers.get('content-type').split(';')[0];
-         // A connection with an unread answer keeps this process until the server closes it.
+         // An unread answer would keep this process until the server closes.
          await answer.arrayBuffer();
        }
        console.log(JSON.stringify(found));`,
@@ -115,7 +115,7 @@ test('has every page and document that it reads at run time', t => {
 });
 
 test('reaps what its children leave behind', async t => {
-  // The shell in between ends first, so the sleep's parent is the init from then on.
+  // The shell ends first, so init adopts the sleep.
   podman(['exec', node, 'sh', '-c', 'sh -c "sleep 0.2 & exit 0"; true']);
   const left = () =>
     evaluate<string[]>(

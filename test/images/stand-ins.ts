@@ -1,4 +1,4 @@
-/** Images of other makers under their names, made of programs of this machine. */
+/** Replaces other makers' images by programs of this machine. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,7 +8,7 @@ import { tried } from './podman.ts';
 
 const BASE = process.env.MATTING_TEST_IMAGE_BASE ?? 'docker.io/library/debian:bookworm-slim';
 
-/** As MariaDB's entry point treats the variables, as far as compose.yaml needs it. */
+/** Reads the variables as MariaDB's entry point does, as far as compose.yaml needs it. */
 const MARIADB_START = `#!/bin/sh
 set -eu
 mkdir -p /run/mysqld && chown mysql /run/mysqld /var/lib/mysql
@@ -27,7 +27,7 @@ exec mariadbd --user=mysql --bind-address=0.0.0.0 --init-file=/run/mysqld/init.s
 
 interface StandIn {
   readonly image: string;
-  /** Program of this machine that is copied into it. */
+  /** Copied into it. */
   readonly program?: string;
   readonly containerfile: string;
   readonly files?: Readonly<Record<string, string>>;
@@ -69,7 +69,6 @@ const STAND_INS: readonly StandIn[] = [
 
 const isHere = (image: string) => tried(['image', 'exists', image]).code === 0;
 
-/** Names what is missing to run compose.yaml here; false: nothing is. */
 export function skipWithoutStandIns(): string | false {
   const missing = STAND_INS.filter(
     ({ image, program }) =>
@@ -79,7 +78,7 @@ export function skipWithoutStandIns(): string | false {
   return `no image and no program for ${missing.map(({ image }) => image).join(', ')}`;
 }
 
-/** Makes those that are not here. Minutes for the first one, which installs packages. */
+/** Minutes for the first one, which installs packages. */
 export function makeStandIns(): void {
   for (const { image, program, containerfile, files = {} } of STAND_INS) {
     if (isHere(image)) continue;

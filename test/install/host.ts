@@ -1,4 +1,4 @@
-/** A machine with a real systemd: a container of systemd-nspawn over this one's files, which it leaves as they are. */
+/** A machine with systemd: systemd-nspawn over this machine's files, unchanged. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,23 +12,22 @@ import { findProgram, spawnBound } from '../support/foreign-program.ts';
 const BOOT_MS_MAX = 60_000;
 const POLL_MS = 200;
 const OUTPUT_BYTES_MAX = 64 * 1024 * 1024;
-/** The root user's of a shell; nothing of the caller's environment comes in. */
+/** root's; nothing of the caller's environment comes in. */
 const ENV = ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'HOME=/root'];
 
 export interface Ran {
   readonly code: number;
-  /** Both outputs, in their order. */
+  /** Both streams in order. */
   readonly said: string;
 }
 
-/** False: a host can be booted here. */
 export function skipWithoutNspawn(): string | false {
   if (process.getuid?.() !== 0) return 'systemd: only root can boot a container';
   const isHere = findProgram('systemd-nspawn') !== undefined;
   return isHere ? false : 'systemd: without systemd-nspawn (Debian: systemd-container)';
 }
 
-/** What a machine without a network can have beforehand, in `model-cache` of the checkout. */
+/** For hosts without a network; goes into the checkout's `model-cache`. */
 export function fetchSmallestModel(): void {
   const settings = { MATTING_MODEL_DIR: `${ROOT}/model-cache`, MATTING_CPU_RUNTIME: 'onnxruntime' };
   const args = ['bin/matting.ts', 'models', 'fetch', 'u2netp'];
@@ -45,11 +44,11 @@ export class Host implements AsyncDisposable {
     this.#container = container;
   }
 
-  /** Boots one with loopback alone, and folders of this machine by their places there, read-only. */
+  /** Loopback only; `folders` by their paths there, read-only. */
   static async boot(folders: Readonly<Record<string, string>>): Promise<Host> {
     const folder = mkdtempSync(path.join(tmpdir(), 'matting-host-'));
     const mount = (...args: readonly string[]) => execFileSync('mount', args);
-    // A layer cannot lie on an overlay, as the root of many containers is.
+    // overlayfs cannot be its own upper layer, and many containers' root is one.
     mount('-t', 'tmpfs', 'tmpfs', folder);
     const [root, upper, work] = ['root', 'upper', 'work'].map(name => path.join(folder, name));
     for (const each of [root, upper, work]) mkdirSync(each!);
@@ -74,7 +73,7 @@ export class Host implements AsyncDisposable {
     return host;
   }
 
-  /** Runs lines as root's shell does, to their end; it throws nothing at a code of theirs. */
+  /** As root's shell; no exit code makes it throw. */
   async run(lines: string, directory = '/'): Promise<Ran> {
     const inside = ['--target', String(this.#init), '--all', 'env', '-i', ...ENV];
     const script = `exec 2>&1; cd ${directory} && { ${lines}\n}`;
@@ -86,14 +85,14 @@ export class Host implements AsyncDisposable {
     });
   }
 
-  /** Gives what lines say that end with 0. */
+  /** Requires exit code 0. */
   async done(lines: string, directory = '/'): Promise<string> {
     const { code, said } = await this.run(lines, directory);
     assert.equal(code, 0, `${lines}: ${said}`);
     return said;
   }
 
-  /** Resolves once lines end with 0. */
+  /** Resolves once the exit code is 0. */
   async until(what: string, lines: string): Promise<void> {
     const wait = `for i in $(seq 120); do { ${lines}; } >/dev/null 2>&1 && exit; sleep 1; done; exit 1`;
     const { code } = await this.run(wait);
@@ -105,7 +104,7 @@ export class Host implements AsyncDisposable {
     if (this.#container.exitCode === null && this.#container.signalCode === null) {
       const gone = once(this.#container, 'exit');
       this.#container.ref();
-      // The first process ends all others with it, and nspawn then leaves nothing behind.
+      // Ends all processes; nspawn then leaves nothing.
       if (this.#init === 0) this.#container.kill('SIGKILL');
       else process.kill(this.#init, 'SIGKILL');
       await gone;
@@ -125,7 +124,7 @@ export class Host implements AsyncDisposable {
   }
 }
 
-/** The container's first process; 0: not yet. */
+/** Of the container; 0: not yet. */
 function childOf(pid: number): number {
   return Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ')[0] ?? 0);
 }

@@ -1,4 +1,3 @@
-/** docs/install.md under a real systemd, and the commands of the pages on what it makes. */
 import ava from 'ava';
 import { blocksOf } from '../fleet/documented-machines.ts';
 import { codeOf, commandsOf, readPage } from '../runbook/runbook-page.ts';
@@ -20,7 +19,7 @@ const PAGES = [
   'money',
   'people',
 ];
-/** The smallest model, on the CPU: what a machine without a network can have beforehand. */
+/** Works without a network. */
 const NODE_SETTINGS =
   'MATTING_MODEL=u2netp\\nMATTING_CPU_RUNTIME=onnxruntime\\nMATTING_EXECUTION_PROVIDER=cpu';
 
@@ -43,7 +42,6 @@ test('the steps of one machine give a service that cuts pictures out', async t =
   await done(`set -e\n${setUp}`, CHECKOUT);
   const [start = '', account = ''] = blocksOf('docs/install.md', 'Run it on one machine');
   const settings = start.replace(/^systemctl.*$/m, '');
-  // The page's name leads nowhere here.
   const reached = settings.replace('https://matting.example', 'http://127.0.0.1:8080');
   await done(`set -e\n${reached}\nprintf '${NODE_SETTINGS}\\n' >> /etc/matting/node.env`, CHECKOUT);
   const models = '/var/lib/matting-node/models';
@@ -63,7 +61,7 @@ test('the steps of one machine give a service that cuts pictures out', async t =
   t.regex(await done('matting doctor --node'), /, 0 failures/);
 });
 
-/** Output of commands that rightly end with 1 on this machine. */
+/** These rightly end with 1 here. */
 const REFUSED = [
   /There is no order/,
   /the account "shop" exists/,
@@ -75,7 +73,7 @@ const REFUSED = [
   /a directory needs no lifecycle rules/,
   /driver {4}not installed: there is no nvidia-smi/,
 ];
-/** Commands that need a network or a bucket, or are written in short. */
+/** They need a network or a bucket, or are abbreviated. */
 const LEFT_OUT =
   /install cuda|models add (?:https:|birefnet)|bench-card|batches|s3:|^matting (?:backup|restore)$/;
 
@@ -101,7 +99,7 @@ test('the commands of the pages run as they are written', async t => {
   const lines = PAGES.flatMap(page => commandsOf(readPage(`docs/${page}.md`)))
     .filter(line => line.startsWith('matting ') && !LEFT_OUT.test(line))
     .map(line => places.reduce((text, [form, value]) => text.replace(form, value), line));
-  // The last of a page ends the key: so it comes after all that use it.
+  // Revocations run last: other commands use the key.
   const commands = [...new Set(lines)].toSorted(
     (one, other) => Number(/keys revoke/.test(one)) - Number(/keys revoke/.test(other)),
   );
@@ -147,7 +145,7 @@ test('the migrator alone has its URL', async t => {
 const CHECKLIST = readPage('docs/production.md');
 const FILES = '/etc/matting-files';
 const DAY_MS = 86_400_000;
-/** The page asks for them where there is a server, or another way to pay. */
+/** Only needed with a server or another payment. */
 const ELSEWHERE = ['MATTING_DATABASE_URL', 'MATTING_PAYMENT_SECRET'];
 const BOTH = [
   `MATTING_NODE_TOKEN_FILE=${FILES}/node-token`,
@@ -165,7 +163,7 @@ const CONTROL_PLANE = [
 ];
 const RESTART = 'systemctl restart matting-control-plane matting-node';
 
-/** Writes the files and settings of the page, but for what lets the units write to another folder. */
+/** Leaves out what lets units write to another folder. */
 async function walkChecklist(): Promise<void> {
   const [folders = ''] = blocksOf('docs/production.md', 'Files, and who reads them');
   await done(`set -e\n${folders}\ninstall -d -m 700 -o matting /srv/matting`);
@@ -212,7 +210,7 @@ test('docs/production.md, walked on that machine, leaves the doctor without a fa
   }
   const said = await done('matting doctor');
   t.regex(said, /, 0 failures/);
-  // The node ended with its control plane under another name, which this one replaced.
+  // This node replaces one that ended with its control plane.
   t.notRegex(said, /silent|unreachable/);
   for (const variable of ['CERT', 'SERVER_CA']) {
     t.regex(said, new RegExp(`TLS +MATTING_TLS_${variable}_FILE expires in`), said);

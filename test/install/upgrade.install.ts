@@ -1,4 +1,4 @@
-/** "Upgrade" of docs/operate.md: its commands on machines that its last release's own page made. */
+/** On machines that the last release's own page set up. */
 import { chmodSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
@@ -10,7 +10,7 @@ import { releaseSkipReason } from '../upgrade/releases.ts';
 import { fetchSmallestModel, Host, skipWithoutNspawn } from './host.ts';
 
 const PAGE = 'docs/operate.md';
-/** The page leads from this release until the next one is prepared (docs/releasing.md). */
+/** Valid until the next release is prepared (docs/releasing.md). */
 const version = '0.2.0';
 const commits = JSON.parse(readFileSync(path.join(ROOT, 'deploy/releases.json'), 'utf8'));
 const release = { version, commit: commits[version] };
@@ -38,7 +38,7 @@ for (const [section, { settings, database }] of Object.entries(SECTIONS)) {
   test(`"${section}" brings a service of ${release.version} to this version, and "Go back" back`, async t => {
     fetchSmallestModel();
     await using checkout = await ReleaseCheckout.install(release);
-    // The programs' user reads it, too.
+    // The programs' user reads it too.
     chmodSync(checkout.root, 0o755);
     const folders = { [NEW]: ROOT, [RELEASE]: checkout.root };
     await using host = await Host.boot(folders);
@@ -54,7 +54,7 @@ for (const [section, { settings, database }] of Object.entries(SECTIONS)) {
       await host.done(`MATTING_API_KEY=${apiKey} sh bin/node24 bin/matting.ts ${remove}`, NEW);
     };
     await cutOut('/opt/matting');
-    // This machine has no network, and OpenVINO comes from there.
+    // OpenVINO would need a download.
     await host.done('echo MATTING_CPU_RUNTIME=onnxruntime >> /etc/matting/node.env');
     const blocks = blocksOf(PAGE, section);
     const [, each] = blocks;
@@ -69,7 +69,7 @@ for (const [section, { settings, database }] of Object.entries(SECTIONS)) {
   });
 }
 
-/** Gives a key of an account with credits. */
+/** Returns a key with credits. */
 async function installRelease(host: Host, root: string, settings: string): Promise<string> {
   const page = path.relative(ROOT, path.join(root, 'docs/install.md'));
   const [start = '', account = ''] = blocksOf(page, 'Run it on one machine');

@@ -1,4 +1,4 @@
-/** The chart on a real API server, under Pod Security `restricted`. No pod runs. */
+/** A real API server, Pod Security `restricted`, no running pods. */
 import { readFileSync } from 'node:fs';
 import ava from 'ava';
 import { isNotTested } from '../support/skip.ts';
@@ -21,7 +21,6 @@ const test = ava.serial.skipIf(isNotTested(WITHOUT));
 const NAMESPACE = 'matting';
 
 let server: ApiServer;
-/** Kinds of custom resources that it knows. */
 let known: Set<string>;
 
 ava.serial.before(async () => {
@@ -31,7 +30,7 @@ ava.serial.before(async () => {
   await server.kubectl('create', 'namespace', NAMESPACE);
   const enforce = 'pod-security.kubernetes.io/enforce=restricted';
   await server.kubectl('label', 'namespace', NAMESPACE, enforce);
-  // Made by the server's controllers, which are not here.
+  // The missing controllers would create it.
   await server.kubectl('--namespace', NAMESPACE, 'create', 'serviceaccount', 'default');
   const listed = await server.kubectl('get', 'crds', '--output', 'jsonpath={..names.kind}');
   known = new Set(listed.split(' '));
@@ -49,7 +48,7 @@ const textOf = (objects: readonly KubernetesObject[]) =>
 
 for (const [name, values] of Object.entries(VALUES)) {
   test(`${name}: the API server takes every object as it is`, t => {
-    // Pods by themselves are below: the account that they name was not made here.
+    // Pods follow below: their service account does not exist after a dry run.
     const objects = rendered(...values).filter(each => isKnown(each) && each.kind !== 'Pod');
     const said = server.apply(textOf(objects), '--dry-run=server');
     t.is(said.trim().split('\n').length, objects.length);
@@ -64,7 +63,7 @@ for (const [name, values] of Object.entries(VALUES)) {
         : [{ apiVersion: 'v1', kind: 'Pod', metadata, spec: { ...pod.spec } }];
     });
     t.true(pods.length >= 3);
-    // A ReplicaSet's pods come without an account of the chart's that a dry run did not make.
+    // A dry run created no service account for them.
     for (const pod of pods) delete pod.spec.serviceAccountName;
     server.apply(textOf(pods), '--dry-run=server');
   });

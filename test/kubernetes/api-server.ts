@@ -1,4 +1,4 @@
-/** A Kubernetes API server with its etcd; cluster.ts adds what runs pods. */
+/** With etcd; cluster.ts adds what runs pods. */
 import { execFile, execFileSync } from 'node:child_process';
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,9 +18,9 @@ const OUTPUT_BYTES_MAX = 1 << 26;
 const SERVICE_NETWORK = '10.96.0.0/24';
 
 export interface ApiServerOptions {
-  /** Pods and their machine reach it there besides loopback, which is the default. */
+  /** In addition to loopback, for pods and their machine. */
   readonly address?: string;
-  /** For the server's files; the caller removes it. Absent: a temporary one. */
+  /** The caller removes it. Default: temporary. */
   readonly directory?: string;
 }
 
@@ -30,7 +30,7 @@ export function requireProgram(name: string): string {
   return program;
 }
 
-/** Custom resources: the files of folders called `*-crds` beside the programs' own. */
+/** Files in `*-crds` next to the programs. */
 export function customResources(): string[] {
   const beside = path.join(path.dirname(requireProgram('kube-apiserver')), '..');
   return globSync('*-crds/*.yaml', { cwd: beside }).map(name => path.join(beside, name));
@@ -78,7 +78,7 @@ export class ApiServer {
     return server;
   }
 
-  /** A further program that ends with this one, once its log says `ready`. */
+  /** Ready once its log has `ready`; ends with this one. */
   async spawn(name: string, ready: string, args: readonly string[]): Promise<ServerProcess> {
     const started = new ServerProcess(name, { program: requireProgram(name), args });
     this.#processes.unshift(started);
@@ -86,7 +86,7 @@ export class ApiServer {
     return started;
   }
 
-  /** Gives its output. @throws with its standard error */
+  /** @throws with its standard error */
   async kubectl(...args: readonly string[]): Promise<string> {
     const { stdout } = await run(requireProgram('kubectl'), args, this.#execOptions());
     return stdout;
@@ -112,7 +112,7 @@ export class ApiServer {
     });
   }
 
-  /** Files of certificates and keys for a program of the cluster. */
+  /** For a program of the cluster. */
   issue(name: string, hosts: readonly string[]): { readonly cert: string; readonly key: string } {
     const { cert, key } = this.authority.issue(name, hosts);
     return { cert: this.#write(`${name}.crt`, cert), key: this.#write(`${name}.key`, key) };

@@ -1,4 +1,4 @@
-/** A Kubernetes of one machine that runs pods, in the network namespace of main.ts. */
+/** A one-machine cluster that runs pods, in main.ts's network namespace. */
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,13 +8,13 @@ import { findProgram, spawnBound } from '../support/foreign-program.ts';
 import { until } from '../support/processes.ts';
 import { ApiServer, requireProgram } from './api-server.ts';
 
-/** Pods get images there that are pushed: outside.ts. */
+/** For pushed images (outside.ts). */
 export const REGISTRY = '10.244.0.1:5000';
-/** The machine's address, and that of the name server: the pods' gateway. */
+/** The pods' gateway: the machine and the name server. */
 export const ADDRESS = '10.244.0.1';
 const MACHINE = 'machine';
 const READY_MS_MAX = 300_000;
-/** Podman makes it of catatonit when the first pod is made. */
+/** Podman builds it from catatonit for its first pod. */
 const PAUSE_IMAGE = 'localhost/podman-pause:4.3.1-0';
 const PROGRAMS = [
   ...['helm', 'kubectl', 'etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-scheduler'],
@@ -23,10 +23,9 @@ const PROGRAMS = [
 ];
 const IMAGES = ['control-plane:dev', 'node:dev', 'node:dev-bare'];
 
-/** Podman's name, and the one by which docs/kubernetes.md has them. */
+/** As in docs/kubernetes.md. */
 export const imageName = (image: string) => `localhost/matting-${image}`;
 
-/** Lists what is missing here to run a cluster. */
 export function missingForCluster(): string[] {
   const missing = PROGRAMS.filter(name => findProgram(name) === undefined);
   if (process.getuid?.() !== 0) missing.push('root');
@@ -52,10 +51,10 @@ export class Cluster {
     this.directory = api.directory;
   }
 
-  /** @param images that its pods have from the start */
+  /** @param images preloaded */
   static async start(images: readonly string[] = IMAGES.map(imageName)): Promise<Cluster> {
     openNetwork();
-    // Mounts in it end with the namespace, so main.ts removes it.
+    // Its mounts end with the namespace, so main.ts removes it.
     const directory = mkdtempSync(path.join(tmpdir(), 'cluster-'));
     const cluster = new Cluster(await ApiServer.start({ address: ADDRESS, directory }));
     await cluster.#startContainerd();
@@ -89,7 +88,7 @@ export class Cluster {
     return file;
   }
 
-  /** The namespace of processes ends what it started; nothing new is begun here. */
+  /** The PID namespace ends what it started. */
   async close(): Promise<void> {
     await this.api.close();
   }
@@ -138,7 +137,7 @@ export class Cluster {
       '--horizontal-pod-autoscaler-sync-period=5s',
     ]);
     await this.api.spawn('kube-scheduler', 'Serving securely', common);
-    // The API server shows its certificate to the kubelet, for logs and commands in pods.
+    // The kubelet authorises the API server, for logs and exec.
     await this.api.kubectl(
       ...['create', 'clusterrolebinding', 'api-server', '--clusterrole=cluster-admin'],
       '--user=kube-apiserver',
@@ -165,20 +164,20 @@ export class Cluster {
     const zones = `.:53 {\n  bind ${ADDRESS}\n  errors\n  kubernetes cluster.local {\n    kubeconfig ${this.api.kubeconfig}\n  }\n}\n`;
     const child = spawnBound(requireProgram('coredns'), ['-conf', this.file('Corefile', zones)]);
     child.stderr?.resume();
-    // The test itself finds Services by their names, as pods do.
+    // So that the test resolves Services as pods do.
     const names = `nameserver ${ADDRESS}\nsearch svc.cluster.local cluster.local\noptions ndots:5\n`;
     execFileSync('mount', ['--bind', this.file('resolv.conf', names), '/etc/resolv.conf']);
   }
 }
 
-/** Pods on a bridge, whose address is this machine's. */
+/** A bridge whose address is this machine's. */
 function openNetwork(): void {
   const ip = (...args: readonly string[]) => execFileSync('ip', args);
   ip('link', 'set', 'lo', 'up');
   ip('link', 'add', 'cni0', 'type', 'bridge');
   ip('addr', 'add', `${ADDRESS}/24`, 'dev', 'cni0');
   ip('link', 'set', 'cni0', 'up');
-  // Leads nowhere, but without a route addresses of Services are not translated.
+  // Leads nowhere, but Service addresses are translated only if a route exists.
   ip('route', 'add', 'default', 'dev', 'cni0');
 }
 

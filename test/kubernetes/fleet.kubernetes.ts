@@ -1,4 +1,4 @@
-/** A fleet upgraded and scaled under load. Needs: object-storage, removebg, mcp. */
+/** Upgrades and scaling under load. Needs: object-storage, removebg, mcp. */
 import assert from 'node:assert/strict';
 import { globSync } from 'node:fs';
 import ava from 'ava';
@@ -30,9 +30,9 @@ const NAMESPACE = 'fleet';
 const PLACE = ['--namespace', NAMESPACE];
 const SERVICE = 'http://matting.fleet.svc';
 const CALLERS = 4;
-/** More than they get: each comes again when the one before is done. */
+/** More than can be served: callers follow each other without pause. */
 const PER_SECOND = 100;
-/** Nodes stay for the five minutes of `keda.holdS`; then the autoscaler has to see it. */
+/** `keda.holdS` is five minutes; then the autoscaler has to notice. */
 const TO_ZERO_MS_MAX = 1_200_000;
 const WAIT = ['--wait', '--timeout', '15m'];
 const RESOURCES = { requests: { cpu: '100m', memory: '512Mi' }, limits: { memory: '2Gi' } };
@@ -47,7 +47,7 @@ const VALUES = {
     image: { tag: 'dev' },
     replicas: 2,
     resources: {
-      // The cluster's kubelet counts no disk, so that none can be had.
+      // This kubelet counts no disk.
       requests: { cpu: '100m', memory: '256Mi', 'ephemeral-storage': '0' },
       limits: { memory: '1Gi' },
     },
@@ -66,7 +66,7 @@ const VALUES = {
 
 let cluster: Cluster;
 let apiKey: string;
-/** The folder of this machine. */
+/** On this machine. */
 let backups: string;
 const values = () => ['--values', cluster.file('values.json', JSON.stringify(VALUES))];
 
@@ -76,7 +76,7 @@ async function matting(...args: readonly string[]): Promise<string> {
 }
 
 test.before(async () => {
-  // Each program ends with this process by a listener of its own.
+  // Each program adds an exit listener.
   process.setMaxListeners(0);
   cluster = await Cluster.start();
   await openDatabase();
@@ -105,13 +105,13 @@ test.before(async () => {
 
 test.after.always(() => cluster?.close());
 
-/** Counts the attempts that were lost by no fault of their own. */
+/** Failures that the photo did not cause. */
 async function attemptsLost(): Promise<number> {
   const lost = 'sum(matting_control_attempts_total{outcome=~"lost|node-fault|local-fault"})';
   return (await ask(lost)) ?? 0;
 }
 
-/** No two alike in size, by which a cut-out is known. */
+/** Its unique size identifies the cut-out. */
 async function photo(number: number): Promise<Picture> {
   const picture = pictureOf(number);
   return {
@@ -123,7 +123,7 @@ async function photo(number: number): Promise<Picture> {
   };
 }
 
-/** Runs `change` under load, and asks for pictures afterwards. */
+/** And requests pictures afterwards. */
 async function underLoad(name: string, change: () => Promise<unknown>): Promise<void> {
   const load = await SteadyLoad.start({
     baseUrl: SERVICE,
@@ -218,7 +218,7 @@ test.skipIf(isNotTested(skipWithout('keda-operator', 'keda-adapter')))(
     ];
     await cluster.waitFor('no node is left', nodes, /<>/, TO_ZERO_MS_MAX);
     t.is(await ask('sum(max by (model) (matting_control_waiting_megapixels))'), 0);
-    // Nothing is there to do it: the queue keeps it until a node has come.
+    // No node runs: the queue keeps it until one has started.
     const { file, requireCutOut } = await photo(0);
     const { bytes } = await new MattingClient({ baseUrl: SERVICE, apiKey }).cutOut({ image: file });
     await requireCutOut(bytes);
@@ -227,7 +227,6 @@ test.skipIf(isNotTested(skipWithout('keda-operator', 'keda-adapter')))(
 );
 
 test('the ledger is right after all of it', async t => {
-  // The command exits with 1 if anything disagrees.
   await t.notThrowsAsync(matting('credits', 'check', '--full'));
 });
 

@@ -1,4 +1,4 @@
-/** The chart by Helm, as an operator uses it. Helm reaches no cluster here. */
+/** Helm without a cluster. */
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import { parseAllDocuments } from 'yaml';
@@ -6,20 +6,18 @@ import { ROOT } from '../running-service.ts';
 import { findProgram } from '../support/foreign-program.ts';
 
 export const CHART = path.join(ROOT, 'deploy/chart');
-/** The chart is tested on this version; Helm without a cluster assumes an old one. */
+/** Without a cluster Helm assumes an old version. */
 export const KUBERNETES_VERSION = '1.36.3';
 
-/** The type stands for as much of an object as tests examine. */
 // biome-ignore lint/suspicious/noExplicitAny: objects of Kubernetes have no types here
 export type KubernetesObject = any;
 
-/** False: they are here. */
 export function skipWithout(...names: readonly string[]): string | false {
   const missing = names.filter(name => findProgram(name) === undefined);
   return missing.length > 0 && `${missing.join(', ')} not in PATH or MATTING_TEST_TOOLS`;
 }
 
-/** Gives its output. @throws with its standard error where it fails */
+/** @throws with its standard error */
 export function helm(...args: readonly string[]): string {
   const program = findProgram('helm');
   if (program === undefined) throw new Error('helm is not here');
@@ -32,17 +30,17 @@ export function helm(...args: readonly string[]): string {
 
 export const exampleFile = (name: string) => path.join(CHART, 'examples', `${name}.yaml`);
 
-/** Arguments for values: files of examples, and `path=value` for `--set-json`. */
+/** Files of examples, and `path=value` for `--set-json`. */
 export function valuesOf(examples: readonly string[], set: readonly string[] = []): string[] {
   return [
-    // Needed, and no example can know it.
+    // Required, and site-specific.
     ...['--set-json', 'images.registry="registry.example/team"'],
     ...examples.flatMap(name => ['--values', exampleFile(name)]),
     ...set.flatMap(pair => ['--set-json', pair]),
   ];
 }
 
-/** Sets of values that everything is tested with: each example, and what is in none of them. */
+/** Each example, and values that none of them covers. */
 export const VALUES: Readonly<Record<string, readonly string[]>> = {
   smallest: valuesOf([], ['secret.name="matting"']),
   production: valuesOf(['production']),

@@ -1,4 +1,4 @@
-/** The commands of docs/kubernetes.md as they stand. Needs: object-storage. */
+/** docs/kubernetes.md as printed. Needs: object-storage. */
 import { copyFileSync, mkdtempSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
@@ -10,14 +10,13 @@ import { makeVolume, startRegistry } from './outside.ts';
 
 const test = ava.serial;
 
-/** The page calls the reader's registry by this name. */
+/** The page's name for a registry. */
 const PLACEHOLDER = 'registry.example/team';
 
 let cluster: Cluster;
-/** A person types in this folder: it has the repository, and a photo of theirs. */
+/** Working directory, with the repository and a photo. */
 let desk: string;
 let apiKey: string;
-/** podman knows the registry by this file. */
 let registries: string;
 
 test.before(async () => {
@@ -39,7 +38,7 @@ test('the commands of the page build, push and install a service that cuts a pic
   const [forward = '', cut = ''] = rest.filter(line => /port-forward|curl/.test(line));
   t.deepEqual([commands.length, keys.length], [12, 3]);
   t.true(names.includes(PLACEHOLDER));
-  // Images that were built before are the same: nothing can be fetched here.
+  // Reuses built images, because nothing can be downloaded.
   const own = `${names.replace(PLACEHOLDER, `${REGISTRY}/team`)}
     export CONTAINERS_REGISTRIES_CONF=${registries} PULL=never\n`;
   await cluster.api.shell(`${own}${build}`, ROOT);

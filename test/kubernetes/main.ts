@@ -1,6 +1,6 @@
 /**
- * Runs the tests that need a cluster, each file in namespaces of its own, as root. Arguments: names
- * such as `fleet`, else all. Exits 0 only when something passed and nothing failed.
+ * Runs each file in its own namespaces, as root. Arguments: names such as `fleet`, else all. Exits
+ * 0 only if something passed and nothing failed.
  */
 import { spawn } from 'node:child_process';
 import { globSync, mkdtempSync, rmdirSync, rmSync } from 'node:fs';
@@ -9,21 +9,21 @@ import path from 'node:path';
 import { concludeWith, runAva } from '../support/run-ava.ts';
 import { missingForCluster } from './cluster.ts';
 
-/** The longest, the way to zero, takes a quarter of it. */
+/** Four times the longest, scaling to zero. */
 const TEST_MS_MAX = 3_600_000;
 const NAMESPACES = ['--net', '--mount', '--pid', '--fork', '--mount-proc', '--kill-child'];
 const ENDING = '.kubernetes.ts';
 
-/** The exit code, once all processes are gone. */
+/** Resolves with the exit code once all processes ended. */
 async function runApart(file: string): Promise<number> {
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-cluster-'));
   const self = [process.execPath, import.meta.filename, '--inside', file];
-  // However this process ends, so does that one; and with it all that is in the namespaces.
+  // It and everything in its namespaces end with this process.
   const child = spawn('setpriv', ['--pdeathsig', 'KILL', 'unshare', ...NAMESPACES, ...self], {
     stdio: 'inherit',
     env: { ...process.env, TMPDIR: directory },
   });
-  // unshare heeds no other signal while it waits.
+  // While waiting, unshare reacts to no other signal.
   const end = () => child.kill('SIGKILL');
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, end);
   const code = await new Promise<number | null>(resolve => child.once('exit', resolve));
@@ -33,7 +33,7 @@ async function runApart(file: string): Promise<number> {
   return code ?? 1;
 }
 
-/** Control groups of pods that are gone, the deepest first. */
+/** Of ended pods, the deepest first. */
 function removeGroups(): void {
   const groups = globSync('/sys/fs/cgroup/{*,.}/kubepods/**/');
   for (const group of groups.sort((one, other) => other.length - one.length)) {

@@ -1,4 +1,4 @@
-/** A cluster finds these outside of it. Needs: object-storage. */
+/** Servers outside the cluster. Needs: object-storage. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -22,7 +22,7 @@ export const STORAGE_URL = `s3://${STORAGE.bucket}/test?endpoint=http://${ADDRES
 export const DATABASE_URL = `mysql://matting:${PASSWORD}@${ADDRESS}:${DATABASE_PORT}/matting`;
 export const PROMETHEUS_URL = `http://${ADDRESS}:${PROMETHEUS_PORT}`;
 
-/** A server whose user has the rights that docs/security.md asks for. */
+/** Its user has the rights of docs/security.md. */
 export async function openDatabase(): Promise<void> {
   const listen = { host: ADDRESS, port: DATABASE_PORT };
   const server = await MariadbServer.create({ listen });
@@ -51,7 +51,6 @@ export async function openBucket(cluster: Cluster): Promise<void> {
   await answers(`http://${address}/`);
 }
 
-/** Any answer will do. */
 async function answers(url: string): Promise<void> {
   const asked = () =>
     fetch(url).then(
@@ -61,7 +60,10 @@ async function answers(url: string): Promise<void> {
   await until(asked, { timeoutMs: READY_MS_MAX, what: `${url} answers` });
 }
 
-/** @returns its folder; `claim`: the namespace of a claim to it, which is made. */
+/**
+ * @returns its folder
+ * @param claim namespace in which a claim to it is made
+ */
 export function makeVolume(
   cluster: Cluster,
   name: string,
@@ -69,7 +71,7 @@ export function makeVolume(
 ): string {
   const directory = path.join(cluster.directory, `volume-${name}`);
   mkdirSync(directory);
-  // No volume of the machine's own follows fsGroup.
+  // hostPath ignores fsGroup.
   chmodSync(directory, 0o777);
   const spec = {
     accessModes: ['ReadWriteOnce', 'ReadOnlyMany'],
@@ -106,7 +108,7 @@ export function makeWeights(cluster: Cluster, namespace: string, model: string):
   execFileSync('chmod', ['-R', 'a+rX', directory]);
 }
 
-/** A registry of images without TLS. @returns the configuration that tells podman so */
+/** Without TLS. @returns podman's configuration for it */
 export async function startRegistry(cluster: Cluster): Promise<string> {
   const directory = path.join(cluster.directory, 'registry');
   const config = {
@@ -122,7 +124,7 @@ export async function startRegistry(cluster: Cluster): Promise<string> {
   return cluster.file('registries.conf', insecure);
 }
 
-/** Scrapes as docs/kubernetes.md says, beside the cluster, whose names it resolves. */
+/** Scrapes as docs/kubernetes.md says; resolves the cluster's names. */
 export async function startPrometheus(cluster: Cluster, namespace: string): Promise<void> {
   const page = readFileSync(path.join(ROOT, 'docs/kubernetes.md'), 'utf8');
   const documented = /```yaml\n(scrape_configs:[\s\S]*?)```/.exec(page)?.[1] ?? '';
@@ -141,7 +143,7 @@ export async function startPrometheus(cluster: Cluster, namespace: string): Prom
   await answers(`${PROMETHEUS_URL}/-/ready`);
 }
 
-/** Reads an expression's value now; undefined where nothing has it. */
+/** Undefined: no value. */
 export async function ask(expr: string): Promise<number | undefined> {
   const url = new URL('/api/v1/query', PROMETHEUS_URL);
   url.searchParams.set('query', expr);
@@ -152,7 +154,7 @@ export async function ask(expr: string): Promise<number | undefined> {
   return value === undefined ? undefined : Number(value);
 }
 
-/** Starts it beside the cluster: operator, and metrics for the autoscaler, as its manifests do. */
+/** Operator and metrics server next to the cluster, by KEDA's manifests. */
 export async function startKeda(cluster: Cluster): Promise<void> {
   const { api } = cluster;
   const resources = customResources().filter(file => path.basename(file).includes('keda.sh_'));
@@ -197,7 +199,7 @@ export async function startKeda(cluster: Cluster): Promise<void> {
   );
 }
 
-/** A Service that leads to the program beside the cluster, and the interface that is behind it. */
+/** A Service for the external program, and its API. */
 const KEDA_METRICS = [
   {
     apiVersion: 'v1',

@@ -1,4 +1,3 @@
-/** The chart as it is rendered. */
 import { execFileSync } from 'node:child_process';
 import { globSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -131,7 +130,7 @@ test('a program has the time to drain that it may take', t => {
   const objects = rendered(...valuesOf(['production', 'gpu']));
   const pods = objects.filter(each => each.kind === 'Deployment').map(podOf);
   t.is(pods.length, 2);
-  // Others take over, once the Service has forgotten it.
+  // Until the Service has removed the endpoint.
   const [plane] = podOf(requireOne(objects, 'Deployment', 'matting-control-plane')).spec.containers;
   t.is(plane.lifecycle.preStop.sleep.seconds, 15);
   for (const pod of pods) {
@@ -144,7 +143,7 @@ test('a program has the time to drain that it may take', t => {
   t.true(spec.progressDeadlineSeconds > 1800);
 });
 
-/** Gives for each deployment what an upgrade may do, and the seconds of preStop. */
+/** By deployment: the update strategy, and preStop's seconds. */
 function upgradesOf(...values: readonly string[]): Record<string, readonly unknown[]> {
   const deployments = rendered(...values).filter(each => each.kind === 'Deployment');
   const entries = deployments.map(({ metadata, spec }) => {
@@ -292,7 +291,7 @@ test('migrations run before new pods where there is a server, and wait for it', 
   const [container] = job.spec.template.spec.containers;
   t.deepEqual(container.command.slice(2), ['matting', 'migrate', '--wait-s', '300']);
   t.true(job.spec.activeDeadlineSeconds > 300);
-  // Hooks come before everything else that the chart has.
+  // Hooks run before the chart's other objects exist.
   t.is(job.spec.template.spec.serviceAccountName, 'default');
   const urlOf = (object: KubernetesObject) =>
     podOf(object)?.spec.containers[0].env.find(
@@ -337,7 +336,7 @@ test('daily commands run on a schedule, one at a time, with a control plane’s 
   const data = ({ name }: KubernetesObject) => name === 'data';
   t.is(near?.spec.volumes.find(data).persistentVolumeClaim.claimName, 'matting-data');
   t.truthy(near?.spec.affinity.podAffinity);
-  // Two machines that open one SQLite file damage it.
+  // Two machines with one SQLite file would damage it.
   const wide = valuesOf([], ['volume.accessModes=["ReadWriteMany"]']);
   t.truthy(podOf(jobsOf(...SMALLEST, ...wide)[0])?.spec.affinity?.podAffinity);
   const backup = podOf(requireOne(jobs, 'CronJob', `${'x'.repeat(33)}-backup`));
@@ -345,7 +344,7 @@ test('daily commands run on a schedule, one at a time, with a control plane’s 
   requireOne(objects, 'PersistentVolumeClaim', claimName);
 });
 
-/** The megapixels a second that nodes should do, by the metrics of those labels. */
+/** In megapixels a second. */
 const demandOf = (labels: string) =>
   `sum(rate(matting_control_submitted_megapixels_total{${labels}}[2m])) / 0.8 + ` +
   `sum(max by (model) (matting_control_waiting_megapixels{${labels}})) / 60`;
@@ -396,7 +395,7 @@ test('rules and dashboards are the files of deploy', t => {
   );
   const objects = rendered(...(VALUES.production ?? []));
   const found = requireOne(objects, 'PrometheusRule', 'matting').spec.groups;
-  // Both are equal but for the release that they watch: rules.chart.ts.
+  // They differ by the watched release only: rules.chart.ts.
   for (const { rules } of [...groups, ...found]) {
     for (const rule of rules) delete rule.expr;
     for (const { annotations } of rules) delete annotations?.runbook_url;
@@ -422,7 +421,7 @@ test('the package has the rules and dashboards, and nothing that makes or tests 
   t.false(names.some(name => /examples|source|test\.yaml$/.test(name)));
 });
 
-/** Values that do not fit, and the words in which the value is named. */
+/** With words that the message must contain. */
 const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
   [/secret\.name/, ['secret.name=""']],
   [/replicas.*SQLite/, ['controlPlane.replicas=2']],
@@ -487,7 +486,7 @@ ava.skipIf(isNotTested(releaseSkipReason(release) || skipWithout('helm')))(
   async t => {
     const desk = await temporaryFolder(t);
     const called = path.join(desk, 'called');
-    // Images and the cluster are elsewhere; the real Helm renders what it would upgrade to.
+    // The real Helm renders; images and cluster are elsewhere.
     const standIn = (name: string, then = '') =>
       writeFileSync(
         path.join(desk, name),

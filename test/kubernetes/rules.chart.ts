@@ -1,4 +1,3 @@
-/** The rules of two releases before one Prometheus: neither hides the other's faults. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -43,7 +42,7 @@ function seriesIn(namespace: string, { input_series }: AlertCase): readonly Seri
   }));
 }
 
-/** Gives the near misses of an alert that fires, and the firing ones of a near miss. */
+/** Near misses for a firing case, and the reverse. */
 function oppositesOf({ name }: AlertCase): readonly AlertCase[] {
   const [alert = ''] = name.split(' ');
   const own = CASES.filter(each => each.name.startsWith(`${alert} `));

@@ -1,4 +1,4 @@
-/** Changes in a work tree since a commit: its files, and the versions of npm packages. */
+/** Changes of a work tree since a commit: files, and versions of npm packages. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -7,9 +7,9 @@ const OUTPUT_BYTES_MAX = 64 * 1024 * 1024;
 const LOCK = 'package-lock.json';
 
 export interface Changes {
-  /** Paths from the root, those of files that are gone and of new files too. */
+  /** From the root, with deleted and new ones. */
   readonly files: readonly string[];
-  /** Each package that the lock file has in another version, by its name. */
+  /** Names of packages with another version in the lock file. */
   readonly packages: ReadonlySet<string>;
 }
 
@@ -19,7 +19,7 @@ interface Locked {
   readonly peerDependencies?: Readonly<Record<string, string>>;
 }
 
-/** By the path of each package in node_modules. */
+/** By path in node_modules. */
 type Lock = Readonly<Record<string, Locked>>;
 
 const packagesIn = (text: string): Lock => JSON.parse(text).packages;
@@ -34,7 +34,7 @@ export function git(root: string, ...args: readonly string[]): string {
   });
 }
 
-/** @returns undefined if the clone does not have the commit: it is shallow, or has another history */
+/** @returns undefined if the clone lacks the commit: it is shallow, or has another history */
 export function changesSince(root: string, commit: string): Changes | undefined {
   try {
     git(root, 'cat-file', '-e', `${commit}^{commit}`);
@@ -53,7 +53,7 @@ export function changesSince(root: string, commit: string): Changes | undefined 
   return { files, packages: new Set(installed.filter(differ).map(nameOf)) };
 }
 
-/** Finds the packages and all that they depend on. @throws Error the lock file lacks one */
+/** Transitive. @throws Error the lock file lacks a package */
 export function withDependencies(root: string, names: readonly string[]): ReadonlySet<string> {
   const byName = Map.groupBy(
     Object.entries(packagesIn(readFileSync(path.join(root, LOCK), 'utf8'))),
@@ -63,7 +63,7 @@ export function withDependencies(root: string, names: readonly string[]): Readon
     if (!byName.has(name)) throw new Error(`${LOCK} has no ${name}`);
   }
   const found = new Set(names);
-  // A set that grows is walked to its end.
+  // The set grows while it is walked.
   for (const name of found) {
     for (const [, locked] of byName.get(name) ?? []) {
       const { dependencies, optionalDependencies, peerDependencies } = locked;

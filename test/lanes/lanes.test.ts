@@ -1,4 +1,3 @@
-/** The table has every test, and after a change `.ci/run` runs the suites that it affects. */
 import { spawnSync } from 'node:child_process';
 import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -15,9 +14,9 @@ const tracked = git(ROOT, 'ls-files', '--cached', '--others', '--exclude-standar
 const isIn = (file: string, globs: readonly string[]) =>
   globs.some(glob => path.matchesGlob(file, glob));
 
-/** Files that end in two parts and hold no tests of their own. */
+/** Two-part endings without tests. */
 const NO_TESTS = /\.(d|contract)\.ts$|\/gen\//;
-/** Commands that run tests which a person names, or the suites of the table. */
+/** They run named tests, or the table's suites. */
 const TOOLS = ['repeat', 'nightly'];
 
 test('a suite of the table runs each test file', t => {
@@ -99,7 +98,7 @@ const lockOf = (bits: string) => ({
   },
 });
 
-/** A repository with one commit, which the nightly run found green unless told otherwise. */
+/** One commit, which the nightly run found green. */
 async function openProject(t: ExecutionContext, notTested: readonly string[] = []) {
   const root = await temporaryFolder(t);
   const write = (name: string, text: string) => {
@@ -184,7 +183,7 @@ test('all suites run without a green night, and in a shallow clone that lacks it
   t.deepEqual(plan(), [`run ${STORM}: ${none}`, `run make mutants: ${none}`, TESTS]);
 });
 
-/** Counts one test for each of its targets but for storms, which ends without a count. */
+/** Reports one passed test for each target; storms fail without a count. */
 const MAKE = `#!/bin/sh
 [ "$1" = storms ] && exit 3
 echo "ran $*"

@@ -1,6 +1,6 @@
 /**
- * Runs a lane of the table: `change`, as `.ci/run` does, or `nightly`. It says what does not run,
- * and why. Its last line is `N passed, N failed`; it exits 0 only if nothing failed.
+ * Runs a lane: `change` (as `.ci/run`) or `nightly`; prints what does not run, and why. Ends with
+ * `N passed, N failed`; exits 0 only if nothing failed.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,7 +13,7 @@ import { LAST_GREEN, nameOf, type Planned, planOfChange, writtenGreen } from './
 import { SUITES } from './suites.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-/** A command that hangs is ended, and those after it still run. */
+/** Then it is ended, and the next commands run. */
 const COMMAND_MS_MAX = 30 * 60_000;
 const KILL_MS = 30_000;
 
@@ -35,20 +35,20 @@ function groupsOf(planned: readonly Planned[]): Group[] {
   }));
 }
 
-/** @returns what the tests of the command counted; a failure without a count is one */
+/** @returns the command's tallies; a failure without a count is one failure */
 async function runGroup({ command, only }: Group): Promise<Tally[]> {
   const name = only === '' ? command : `${command} ONLY='${only}'`;
   console.log(`\n=== ${name}`);
   const startedAtMs = performance.now();
   writeFileSync(tallyFile, '');
-  // Arguments of `make nightly` are not for the commands below it.
+  // They would apply `make nightly`'s arguments to nested makes.
   const { MAKEFLAGS: _flags, MAKEOVERRIDES: _overrides, ...own } = process.env;
   const [program = '', ...args] = command.split(' ');
   const child = spawn(program, only === '' ? args : [...args, `ONLY=${only}`], {
     cwd: ROOT,
     env: { ...own, MATTING_TEST_TALLY: tallyFile },
     stdio: ['ignore', 'inherit', 'inherit'],
-    // A group of its own, so that all of it can be ended.
+    // A process group, so that all of it can be ended.
     detached: true,
   });
   const end = () => process.kill(-child.pid!, 'SIGTERM');
@@ -70,7 +70,7 @@ async function runGroup({ command, only }: Group): Promise<Tally[]> {
   return [...tallies, { passed: 0, failed: 1, skipped: 0, failures, tookMs: [] }];
 }
 
-/** A green run of a tree without changes becomes the commit that `.ci/run` compares with. */
+/** Only without local changes. */
 function writeGreen(notTested: readonly string[]): void {
   if (git(ROOT, 'status', '--porcelain') !== '') {
     console.error(`${LAST_GREEN} was not written: this tree has changes. Commit them and repeat.`);
@@ -89,7 +89,7 @@ if (lane !== 'change' && lane !== 'nightly') {
   console.error('name a lane: change or nightly');
   process.exit(64);
 }
-// Every suite that runs on two databases does so here; `make test` takes SQLite for most.
+// `make test` uses only SQLite for most suites.
 process.env.MATTING_TEST_ALL_DATABASES = '1';
 // A failed file runs once more, alone. If it passes then, it is flaky: a defect to look for.
 process.env.MATTING_TEST_RETRY = '1';

@@ -1,4 +1,3 @@
-/** Which suites of a lane run, and why those of the other lane that do run in `.ci/run`. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { type Changes, changesSince, withDependencies } from './changes.ts';
@@ -7,7 +6,7 @@ import type { Suite } from './suites.ts';
 export const LAST_GREEN = 'test/lanes/last-green';
 const NOT_TESTED = 'not tested: ';
 
-/** The last green `make nightly`: its commit, and suites that did not run for want of a program. */
+/** Of `make nightly`: the commit, and suites whose program was missing. */
 export interface Green {
   readonly commit: string;
   readonly notTested: readonly string[];
@@ -17,7 +16,7 @@ export interface Planned {
   readonly suite: Suite;
   readonly isRun: boolean;
   readonly reason: string;
-  /** The value of `ONLY`. */
+  /** `ONLY`. */
   readonly only: string | undefined;
 }
 
@@ -38,7 +37,7 @@ export function readGreen(root: string): Green | undefined {
   return { commit, notTested: rest.map(line => line.slice(NOT_TESTED.length)) };
 }
 
-/** Plans `.ci/run`: all of every change, and what nightly suites a change since then affects. */
+/** All suites of every change, and nightly ones that are affected since then. */
 export function planOfChange(root: string, suites: readonly Suite[]): Planned[] {
   const green = readGreen(root);
   const changes = green && changesSince(root, green.commit);
@@ -75,7 +74,7 @@ function afterChanges(
   return { suite, isRun: true, only: takesFiles ? changed.join(' ') : only, reason };
 }
 
-/** True for the file that the glob means, and for what is below a folder that it means. */
+/** Globs may name a file or a folder. */
 function isCovered(file: string, glob: string): boolean {
   return path.matchesGlob(file, glob) || path.matchesGlob(file, `${glob}/**`);
 }

@@ -14,18 +14,17 @@ export type Lane = 'every change' | 'nightly' | 'by hand';
 
 export interface Suite {
   readonly command: string;
-  /** The value of the command's `ONLY`. Suites of one command and lane run at once. */
+  /** `ONLY`. Suites of one command and lane run at once. */
   readonly only?: string;
   readonly lane: Lane;
-  /** Globs of its test files. */
+  /** Globs of tests. */
   readonly files: readonly string[];
-  /** Globs of files and folders; a change of one runs a nightly suite in `.ci/run`. */
+  /** Globs; a change of a match runs a nightly suite in `.ci/run`. */
   readonly covers?: readonly string[];
-  /** npm packages; another version of one, or of its dependencies, runs it too. */
+  /** npm packages; a new version of one or its dependencies does too. */
   readonly packages?: readonly string[];
-  /** After a change `ONLY` names the changed files instead of `only`. */
+  /** After a change, `ONLY` gets the changed files instead. */
   readonly takesFiles?: boolean;
-  /** False: it runs here. */
   readonly skipReason?: () => string | false;
 }
 

@@ -1,7 +1,4 @@
-/**
- * The packed package in every runtime, its command in every Node, which come from a registry.
- * Needs: portal.
- */
+/** The package in every runtime, its command in every Node; a registry has them. Needs: portal. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -19,7 +16,7 @@ const CUT_OUT = randomBytes(300_000);
 
 interface Runtime {
   readonly name: string;
-  /** The registry gives it; undefined: this process's own runs. */
+  /** Undefined: this process's Node. */
   readonly npm: { readonly spec: string; readonly program: string } | undefined;
   readonly args: readonly string[];
 }
@@ -42,7 +39,7 @@ const RUNTIMES: readonly Runtime[] = [
   },
 ];
 
-/** A consumer's own code: what it must be able to say, and what it must not. */
+/** Compiles only with correct types. */
 const CONSUMER = `import { type Job, MattingClient, MattingError } from 'matting-client';
 import { readImage } from 'matting-client/files';
 const matting = new MattingClient({ baseUrl: 'http://127.0.0.1', apiKey: 'mk_a' });
@@ -57,7 +54,7 @@ export async function cut(): Promise<Uint8Array> {
 export const isFull = (error: unknown) => error instanceof MattingError && error.status === 402;
 `;
 
-/** Finds the program; undefined where it cannot be had, with the reason logged. */
+/** Undefined if it cannot be had; logs the reason. */
 async function install({ name, npm: from }: Runtime, folder: string): Promise<string | undefined> {
   if (from === undefined) return process.execPath;
   const home = path.join(folder, name.replace(' ', '-'));
@@ -80,7 +77,7 @@ async function installPackage(folder: string): Promise<string> {
   return installPacked(path.join(ROOT, 'client/build/client.tgz'), path.join(folder, 'consumer'));
 }
 
-/** Without skipLibCheck, so that the package's own types are held too. */
+/** Without skipLibCheck, to check the package's own types. */
 async function checkTypes(consumer: string): Promise<void> {
   await writeFile(path.join(consumer, 'consumer.ts'), CONSUMER);
   const tsc = path.join(ROOT, 'node_modules/typescript/bin/tsc');

@@ -1,4 +1,4 @@
-// Run by every runtime with the packed package: prints `ok` or throws. Arguments: address, key, folder.
+// Prints `ok` or throws. Arguments: address, key, folder.
 import { MattingClient, MattingError } from 'matting-client';
 import { readImage, saveImage } from 'matting-client/files';
 
@@ -19,7 +19,7 @@ const expected = await readImage(`${folder}/expected`);
 const { credits } = await matting.account();
 require(credits.available > 0, 'credits');
 
-// The proxy loses the first answer, breaks the second off, and lets the rest of the picture pass.
+// The proxy loses the first answer, cuts the second, and passes the rest.
 const retries = [];
 const cutOut = await matting.cutOut(
   { image: picture, output_format: 'webp' },
@@ -27,11 +27,10 @@ const cutOut = await matting.cutOut(
 );
 require(same(cutOut.bytes, expected), 'the bytes of the cut-out');
 require(cutOut.contentType === 'image/webp', cutOut.contentType);
-// Deno sends a request again by itself where a connection that was used before breaks.
+// Deno itself repeats a request if a reused connection breaks.
 const told = new Set(retries);
 require(told.size === 1 && told.has('NO_ANSWER') && retries.length <= 2, `retries: ${retries}`);
 
-// Streams, blobs and forms.
 const key = { idempotencyKey: `one picture ${Math.random()}` };
 const first = await matting.run({ image: new Blob([picture]).stream() }, key);
 const callback = { callback_url: 'https://example.com/hooks', callback_secret: 'a'.repeat(24) };
@@ -44,7 +43,6 @@ const waited = await matting.wait(submitted);
 const { bytes } = await matting.download(waited);
 require((await saveImage(`${folder}/saved`, [bytes])) === expected.length, 'a saved file');
 
-// Errors that end a call.
 const refused = await matting.cutOut({ image: new Uint8Array(9) }).catch(error => error);
 require(refused instanceof MattingError, `${refused}`);
 require(refused.code === 'UNSUPPORTED_IMAGE_FORMAT' && refused.status === 400, refused.code);
