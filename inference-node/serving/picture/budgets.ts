@@ -21,8 +21,8 @@ export function budgetFor({ base, perMegapixel }: Budget, megapixels: number): n
 export const CPU_MS_BUDGET: Budget = { base: 10_000, perMegapixel: 1_500 };
 
 /**
- * Elapsed time, ms. At most a quarter of it was processor time, whose own budget would have ended
- * first, so the image is not at fault.
+ * Elapsed time, ms. A picture that uses it up had the processor for at most a quarter of it, so it
+ * is not at fault.
  */
 export const WALL_MS_BUDGET: Budget = { base: 60_000, perMegapixel: 6_000 };
 

@@ -22,7 +22,7 @@ export const ZOOM_RULES = {
 
 type ZoomRules = Readonly<Record<keyof typeof ZOOM_RULES, number>>;
 
-/** A second subject may be half shown; a ghost is less. */
+/** Least alpha of a shown pixel: a second subject may be half shown, a ghost is fainter. */
 const SHOWN_FROM = 64;
 /** Fewer shown pixels in a column or row are at most a speck. */
 const LINE_MIN = 2;
@@ -30,7 +30,7 @@ const LINE_MIN = 2;
 const GRID_STEP = 4;
 /** Odd, so that it runs through all columns. */
 const SAMPLE_STEP = 7;
-/** Subjects that lie apart; each gets its own run. */
+/** Most separate subjects; each gets its own run. */
 const PARTS_MAX = 3;
 /** Gap that cuts a box in two, relative to the matte's side. */
 const GAP_SHARE_MIN = 1 / 64;
@@ -39,7 +39,8 @@ const CUTS_MAX = 4;
 
 /**
  * Gives the parts around small subjects, in the picture's pixels: one around all, or one each if
- * they lie apart. Empty: one is not small, they are too many, or nothing is surely shown.
+ * they lie apart. Empty if a subject is not small, if they are too many, or if nothing is surely
+ * shown.
  * @param first the matte of the whole picture
  */
 export function partsAround(
@@ -123,7 +124,9 @@ export function isCloserBelieved(
   return shown < sideShareMax && keptShare(closer, first, part, picture) >= keptShareMin;
 }
 
-/** Share of what `first` shows of the part that `closer` shows too; 1 if that is nothing. */
+/**
+ * Share of the shown pixels of `first` that `closer` shows too, in the part; 1 if there are none.
+ */
 function keptShare(closer: SizedAlpha, first: SizedAlpha, part: Box, picture: Size): number {
   const { width, height } = closer.size;
   const columns = first.size.width / picture.width;

@@ -5,12 +5,12 @@
 import { FRAMED_RULES, keptShare, type SizedMatte, sideShares } from './framed-run.ts';
 import { unsureShare } from './unsure-share.ts';
 
-/** A tenth more or less decides the same (bench/MEASUREMENTS.md). */
+/** A value a tenth higher or lower decides the same (bench/MEASUREMENTS.md). */
 const MOST = 0.9;
 
 /**
- * If the first matte is a ghost of what the opinion surely shows, the opinion becomes the subject.
- * If no other matte shows what the first shows, the picture has no subject.
+ * If the opinion is sure of a subject that the first matte shows as a ghost, the opinion becomes
+ * the subject. If no other matte shows the first matte's subject, the picture has no subject.
  * @param mattes of the picture as it is, the first run's first
  */
 export function confirmSubject<Matte extends SizedMatte & { readonly alpha: Buffer }>(

@@ -15,15 +15,17 @@ export const FRAMED_RULES = {
   unsureShareMin: 0.3,
   /** The border cuts the subject off if the framed matte shows this share of a side. */
   cutOffShareMin: 0.05,
-  /** It shows the picture itself if it shows this share of every side. */
+  /** The framed matte shows the picture itself if it shows this share of every side. */
   sideShareMax: 0.2,
-  /** From this unsure share on it shows nothing clearly. */
+  /** From this unsure share on the framed matte shows nothing clearly. */
   unsureShareMax: 0.6,
-  /** If it keeps less than this share of the first matte, it shows another subject. */
+  /** If the framed matte keeps less than this share of the first, it shows another subject. */
   keptShareMin: 0.95,
-  /** Most agreement with the opinion that it may lose against the first matte. */
+  /** Most agreement with the opinion that the framed matte may lose against the first. */
   agreementLossMax: 0.05,
-  /** From this agreement with the opinion on it is believed, whatever the sides show. */
+  /**
+   * From this agreement with the opinion on, the framed matte is believed, whatever the sides show.
+   */
   agreementMin: 0.8,
 };
 
@@ -90,7 +92,7 @@ function isBelieved(
   return Math.min(...sides) < rules.sideShareMax;
 }
 
-/** Share of what `other` shows that `own` shows too. */
+/** Share of the shown pixels of `other` that `own` shows too. */
 export function keptShare(own: SizedAlpha, other: SizedAlpha): number {
   const { both, others } = countShown(own, other);
   return others === 0 ? 1 : both / others;

@@ -34,7 +34,7 @@ export interface ModelRun<Entry extends PlanModel> {
   readonly entry: Entry;
   /** Undefined: the picture as it is. */
   readonly input?: RunInput | undefined;
-  /** The image can continue without such a run. */
+  /** Set for a run that the image can do without. */
   readonly stage?: 'extra_run' | 'crop_run';
   readonly part: Box | undefined;
 }
@@ -53,7 +53,10 @@ interface View {
   readonly mattes: readonly RoleMatte[];
 }
 
-/** missing: the model has no working engine. unneeded: it refines, and nothing is unsure. */
+/**
+ * missing: the model has no working engine. unneeded: no pixel is unsure, and the model refines
+ * only those.
+ */
 export type NoMatte = 'missing' | 'unneeded';
 
 export const PLAN_RULES = {
@@ -80,11 +83,11 @@ type RunModel<Entry extends PlanModel> = (
 ) => Promise<Matte | NoMatte>;
 
 /**
- * Runs the models of a plan in order: all but subjects only if the first matte is unsure. If that
- * shows small subjects, the parts around them replace the picture.
- * @param runModel `mattes` are the previous ones of the same part
- * @param choose among the mattes of one part; the last `further` are of further runs
- * @returns the mattes that count, those of parts last: they replace the whole picture's there.
+ * Runs the models of a plan in order. Models that are not subjects run only if the first matte is
+ * unsure. If that matte shows small subjects, the parts around them replace the picture.
+ * @param runModel gets the earlier mattes of the same part
+ * @param choose chooses among the mattes of one part; the last `further` are of further runs
+ * @returns the mattes that count. Mattes of parts come last, and replace the whole picture's there.
  * isDisputed: runs on an unsure picture show different subjects.
  */
 export async function inferPlan<Entry extends PlanModel>(

@@ -24,8 +24,8 @@ export interface FinishChoices {
 }
 
 /**
- * Rejects what no subject could make possible. @throws ContractError INVALID_PARAMETER,
- * NODE_INCAPABLE
+ * Rejects a request that no subject could make possible.
+ * @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE
  */
 export function requireMakeable(
   { outputFormat, finishing }: Pick<FinishChoices, 'outputFormat' | 'finishing'>,

@@ -39,7 +39,7 @@ export type ToPictureWorker =
       readonly modelInputs: readonly InputTerms[];
     }
   /**
-   * `mattes`: for a model that refines them; a part each: its alpha. `part`: in the picture's
+   * `mattes`: for a model that refines them; each has a part, its alpha. `part`: in the picture's
    * pixels; undefined: all of it.
    */
   | {

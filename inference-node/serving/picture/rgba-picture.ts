@@ -36,8 +36,8 @@ export interface RawPixels extends Size {
 }
 
 /**
- * What decoding a file whole removed or added: bytes of a JPEG outside of blocks and markers, or
- * the pad byte of a WebP's last chunk.
+ * How a file was mended: bytes of a JPEG outside of blocks and markers were removed, or the pad
+ * byte of a WebP's last chunk was added.
  */
 export type Mended = 'stray_bytes' | 'pad_byte';
 

@@ -6,7 +6,7 @@ export type OfSides<Value> = readonly [Value, Value, Value, Value];
 
 export type RunInput =
   | { readonly kind: 'mirrored' }
-  /** In the middle of its own colours, without their shapes. */
+  /** Surrounded by its own colours, without their shapes. */
   | { readonly kind: 'framed' }
   /** Continued by the colours of its edges, by these shares of its own length. */
   | { readonly kind: 'edges'; readonly beyond: OfSides<number> };

@@ -1,6 +1,6 @@
 import type { MatteRole } from '../models/prepared-model.ts';
 
-/** Alpha is certain below and above these. */
+/** Alpha below CERTAIN_BELOW and above CERTAIN_ABOVE is certain. */
 export const CERTAIN_BELOW = 5;
 export const CERTAIN_ABOVE = 250;
 

@@ -63,7 +63,7 @@ function resolveModule({ modulesFrom }: HeifPaths): string | Error | undefined {
   }
 }
 
-/** From util-linux; the second way is for users other than root. */
+/** From util-linux. Users other than root need --map-root-user. */
 const UNSHARE = '/usr/bin/unshare';
 const WITHOUT_NETWORK = [
   [UNSHARE, '--net', '--'],
@@ -88,7 +88,7 @@ function withCause(error: Error): Error {
     : error;
 }
 
-/** The first without the heap overflows found in 2026, which a picture can reach. */
+/** First version without the heap overflows of 2026, which a picture can reach. */
 export const LIBHEIF_MIN = '1.23.3';
 
 export function isSafeLibheif(version: string): boolean {

@@ -13,7 +13,7 @@ export interface HeifDecoder {
   readonly kind: 'js' | 'system';
   readonly file: string;
   readonly version: string;
-  /** A command that takes away the network; empty: this machine allows none. */
+  /** A command that starts the decoder without a network; empty: this machine allows none. */
   readonly within: readonly string[];
   readonly options: readonly string[];
 }
@@ -42,15 +42,15 @@ export function moduleCommand(order: DecodeOrder): string[] {
 /** Absent from the program's help. Without it newer versions omit undecodable tiles. */
 const STRICT = '--strict';
 /**
- * Passed if the version's help names them. Most of a run would be compression; the threads would
- * take the engines' cores.
+ * Passed if the version's help names them. By default compression takes most of a run, and the
+ * threads take the engines' cores.
  */
 const OPTIONS = { '--png-compression-level': 1, '--tile-threads': 1, '--codec-threads': 1 };
 
 const TARGET = 'pixels.png';
 export const PROGRAM_LINKS: Links = { [TARGET]: OUTPUT };
 
-/** @param folder has PROGRAM_LINKS */
+/** @param folder that holds PROGRAM_LINKS */
 export function programCommand({ file, options }: HeifDecoder, folder: string): string[] {
   return [file, STRICT, ...options, INPUT, path.join(folder, TARGET)];
 }

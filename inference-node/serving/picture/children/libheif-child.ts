@@ -14,7 +14,7 @@ export interface PlaneOrder {
   readonly columns: number;
   readonly tileWidth: number;
   readonly tileHeight: number;
-  /** The other tiles' items follow. */
+  /** Item of the first tile. The other tiles have the next numbers. */
   readonly firstId: number;
   readonly bits: number;
 }

@@ -8,7 +8,7 @@ import type { FileHandle } from 'node:fs/promises';
 import { type Budget, budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
 import { SETPRIV, SHELL } from '../makeable.ts';
 
-/** A run's first files, as paths. */
+/** The program reaches its first files by these paths. */
 export const INPUT = '/proc/self/fd/3';
 export const OUTPUT = '/proc/self/fd/4';
 export const EXTRA_OUTPUT = '/proc/self/fd/5';
@@ -32,7 +32,7 @@ export function limitsFor(pixels: number): ChildLimits {
   };
 }
 
-/** No capability, even as root or in a namespace, and dies with its parent. */
+/** The program has no capability, even as root or in a namespace, and dies with its parent. */
 const UNPRIVILEGED = [
   SETPRIV,
   ...['--pdeathsig', 'KILL', '--no-new-privs', '--bounding-set=-all', '--inh-caps=-all'],
@@ -59,7 +59,7 @@ export interface LimitedRun {
   readonly within?: readonly string[];
 }
 
-/** Undefined: it succeeded. */
+/** Returns undefined if the program succeeded. */
 export async function runLimited(run: LimitedRun): Promise<Error | undefined> {
   const { command, files, limits, printed, onNode = false, within = [] } = run;
   const memoryBytes = limits.memoryBytes + (onNode ? NODE_DATA_BYTES : 0);
@@ -103,7 +103,7 @@ export async function requireRoom(output: FileHandle): Promise<void> {
   }
 }
 
-/** @returns false: the file ends before */
+/** @returns false if the file is shorter */
 export async function readWhole(
   handle: FileHandle,
   into: Uint8Array,

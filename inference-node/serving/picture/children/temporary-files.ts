@@ -1,6 +1,6 @@
 /**
- * Files in TMPDIR for other codecs' programs, 0.4 GB at 100 MP: nameless ones, since the programs
- * seek, and links.
+ * Files in TMPDIR for other codecs' programs, 0.4 GB at 100 MP. The files have no names, and are
+ * not pipes because the programs seek.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdtempDisposableSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
@@ -23,7 +23,7 @@ export async function openNameless(): Promise<FileHandle> {
   return handle;
 }
 
-/** Only these pass by themselves. */
+/** Errors that pass by themselves. */
 const PASSING = ['ENOSPC', 'EDQUOT', 'EMFILE', 'ENFILE'];
 
 function throwIncapable(cause: NodeJS.ErrnoException): never {
@@ -51,7 +51,7 @@ export async function withLinks<Result>(
   return await use(folder.path);
 }
 
-/** Undefined: programs can have files here. */
+/** Undefined: TMPDIR can hold these files. */
 export function temporaryFailure(): string | undefined {
   try {
     using folder = mkdtempDisposableSync(prefixOf(process.pid));

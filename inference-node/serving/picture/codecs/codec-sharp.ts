@@ -53,7 +53,7 @@ const SHARP_FORMAT: Readonly<Record<SharpFormat, string>> = {
   avif: 'heif',
 };
 
-/** libjpeg only warns of unreadable data. jpeg-file.ts mends what else it warns of. */
+/** libjpeg only warns of unreadable data. jpeg-file.ts mends the causes of its other warnings. */
 const FAIL_ON = 'warning';
 
 /** sharp (0.35) ignores a grey profile in these spaces: 16 bits, or three channels. */

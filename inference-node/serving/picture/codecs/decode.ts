@@ -32,8 +32,8 @@ export interface DecodedFile extends RgbaPicture {
 }
 
 /**
- * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED
- * (also larger than declared), NODE_INCAPABLE
+ * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, NODE_INCAPABLE,
+ * PROCESSING_FAILED (damaged, or larger than declared)
  */
 export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<DecodedFile> {
   const { format, width, height } = await requireHeader(file);

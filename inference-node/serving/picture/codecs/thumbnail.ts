@@ -38,7 +38,7 @@ function thumbnailSize({ width, height }: Size): Size {
   return { width: scaled(width), height: scaled(height) };
 }
 
-/** Colours count by their alpha. */
+/** Weights colours by their alpha. */
 function shrink({ data, width, height, channels }: RawPixels, to: Size): RawPixels {
   const columns = samplesOf(width, to.width);
   const rows = samplesOf(height, to.height);

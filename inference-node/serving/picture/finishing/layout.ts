@@ -73,8 +73,8 @@ function contentsOf({ input, subject, finishing }: Request): Box {
 interface Alignment {
   readonly middlePx: number;
   /**
-   * This share of the space (0 to 1) lies before the contents, or the middle keeps its share of the
-   * input.
+   * `ofSpace`: share of the free space that lies before the contents, 0 to 1. `ofFrame`: position
+   * of the contents' middle in the frame, the same as in the input.
    */
   readonly share: { readonly ofSpace: number } | { readonly ofFrame: number };
 }

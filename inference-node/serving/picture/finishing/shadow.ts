@@ -137,7 +137,7 @@ function blur(cells: Float32Array, { width, height }: Size, across: number, down
   }
 }
 
-/** Radii of boxes that together have this deviation. */
+/** Radius of the box of a pass, so that all passes together blur by this deviation. */
 function boxRadius(deviation: number, pass: number): number {
   const ideal = Math.sqrt((12 * deviation ** 2) / PASSES + 1);
   const least = 2 * Math.floor((ideal - 1) / 2) + 1;

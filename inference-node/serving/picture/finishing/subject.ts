@@ -36,9 +36,9 @@ export const SUBJECT_RULES = {
   solidShareMin: 0.0003,
   /** Least alpha (of 255) of a shown pixel that is sure. */
   unsureBelow: 230,
-  /** The subject is unsure from this share of unsure shown pixels on, */
+  /** From this share of unsure shown pixels on, the subject is unsure. */
   unsureShareMin: 0.25,
-  /** or from this share of pixels that are faint and far from anything solid. */
+  /** From this share of faint pixels far from solid ones on, the subject is unsure. */
   hazeShareMin: 0.02,
   /** Share of solid pixels on the picture's border. */
   borderShareMin: 0.01,
@@ -50,7 +50,7 @@ type SolidRules = Readonly<Record<'solidFrom' | 'solidShareMin', number>>;
 const EDGE = 26;
 /** Least alpha of a part, relative to the largest. */
 const SPECK_SHARE = 0.004;
-/** Least greatest alpha of a part. */
+/** Least alpha of a part's most opaque pixel. */
 const SPECK_PEAK = 64;
 /** Along the longer side. */
 const CELLS_MAX = 512;

@@ -12,15 +12,15 @@ import { resample } from './resample.ts';
 const CHOICE_RULES = {
   /** Unsure share up to which a matte needs no further run. */
   sureUnsureMax: 0.1,
-  /** A first further matte this near confirms that half shown areas are half transparent. */
+  /** If the first further matte is this near, half shown areas are half transparent. */
   confirmedMax: 0.065,
   /** Weight of a matte's unsure share, relative to its distance from the others. */
   unsureWeight: 1.8,
   /** Least gain over the replaced matte. */
   gainMin: 0.35,
-  /** A matte that keeps less of what is surely shown shows another subject. */
+  /** A matte that keeps a smaller share of the surely shown cells shows another subject. */
   shownAgainMin: 0.7,
-  /** An opinion this sure that shows this share of them outvotes mattes this far apart. */
+  /** If the mattes are this far apart, a sure opinion that shows most of each outvotes them. */
   apartMin: 0.16,
   opinionUnsureMax: 0.12,
   opinionShownMin: 0.9,
@@ -93,7 +93,7 @@ function isSure({ unsureShare }: Cells): boolean {
   return unsureShare <= CHOICE_RULES.sureUnsureMax;
 }
 
-/** Nothing is added to a first matte: others only made it worse. */
+/** Adds nothing to a first matte: other mattes only made it worse. */
 function ledBy(
   leads: Candidate,
   own: readonly Candidate[],
@@ -125,8 +125,8 @@ function surest(candidates: readonly Candidate[], merged: Cells): Candidate | un
 }
 
 /**
- * If a matte decides half shown cells, the others must be as sure at least as often as they half
- * show them: otherwise it may be glass or smoke.
+ * On half shown cells that a matte decides, the other mattes must agree at least as often as they
+ * stay half shown. Otherwise the cells may be glass or smoke.
  */
 function isBelieved(own: Cells, candidates: readonly Candidate[], merged: Cells): boolean {
   if (sureShownShare(merged, own) < CHOICE_RULES.shownAgainMin) return false;
@@ -169,14 +169,14 @@ function countCells(alpha: Uint8Array): Cells {
   return { alpha, sum, unsureShare: unsure / Math.max(1, shown) };
 }
 
-/** Relative to the mean of what they show: 0 to 2. */
+/** Relative to the mean alpha of both: 0 to 2. */
 function distance(one: Cells, other: Cells): number {
   let apart = 0;
   for (let i = 0; i < one.alpha.length; i++) apart += Math.abs(one.alpha[i]! - other.alpha[i]!);
   return (2 * apart) / Math.max(1, one.sum + other.sum);
 }
 
-/** Share of what `own` surely shows that `other` shows too. */
+/** Share of the surely shown cells of `own` that `other` shows too. */
 function sureShownShare(own: Cells, other: Cells): number {
   let [sure, both] = [0, 0];
   for (let i = 0; i < own.alpha.length; i++) {

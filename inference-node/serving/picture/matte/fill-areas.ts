@@ -8,17 +8,17 @@ import { type Plane, resample, resampleAt } from './resample.ts';
 
 /** Judged by cross-validation: bench/quality-choose.ts, bench/MEASUREMENTS.md. */
 export const AREA_RULES = {
-  /** Trees are full of smaller gaps. */
+  /** Fewest cells of an area: trees are full of smaller gaps. */
   cellsMin: 60,
   /** Least share of subject around an area. */
   enclosedMin: 0.7,
-  /** Quarter from which a matte is sure of the subject. */
+  /** Lower quartile from which a matte is sure of the subject. */
   sureFrom: 230,
-  /** Middle from which a deciding matte does not show background: real gaps have nearly 0. */
+  /** Median from which a deciding matte does not show background: real gaps have nearly 0. */
   doubtFrom: 6,
-  /** An opinion counts if this share of what it shows is the subject. */
+  /** An opinion counts if this share of its shown cells is the subject. */
   precisionMin: 0.95,
-  /** For deciding mattes, if no opinion is sure. */
+  /** The same for deciding mattes, if no opinion is sure. */
   ownSureFrom: 215,
   ownEnclosedMin: 0.75,
   /**
@@ -30,12 +30,12 @@ export const AREA_RULES = {
   wideEnclosedMin: 0.45,
   /**
    * With this share of subject around it an open area keeps the first matte: a mean with a matte
-   * that misses it would be a hole. An edge has less than half.
+   * that misses the area would leave a hole. An edge has less than half.
    */
   keptEnclosedMin: 0.5,
   /**
-   * If the first matte and an opinion show at most these middles, no further run may add to the
-   * area.
+   * If the medians of the first matte and an opinion are at most these, no further run may add to
+   * the area.
    */
   groundTo: 50,
   opinionGroundTo: 5,
@@ -43,7 +43,7 @@ export const AREA_RULES = {
 export type AreaRules = Readonly<typeof AREA_RULES>;
 
 const GRID_SIDE = 256;
-/** Cells from the background in which an area may be its edge. */
+/** An area within this many cells of the background may be its edge. */
 const EDGE = 4;
 
 export interface MatteAt {
@@ -95,9 +95,9 @@ function decideAreas(areas: readonly Area[], mattes: readonly AreaMatte[], rules
   const trusted = trustedMattes(mattes, areas, rules);
   const filled = areas.filter(area => isSubject(area, mattes, trusted, rules));
   const left = areas.filter(area => !filled.includes(area));
-  // Never below the first matte.
+  // The result is never below the first matte here.
   const kept = left.filter(({ enclosed }) => enclosed >= rules.keptEnclosedMin);
-  // Never above the first matte.
+  // The result is never above the first matte here.
   const ground = left.filter(area => isGround(area, mattes, trusted, rules));
   return { trusted, filled, kept, ground };
 }
@@ -167,7 +167,7 @@ function isGround(
   );
 }
 
-/** Share of what the opinion shows that the first matte shows too, outside of areas. */
+/** Share of the opinion's shown cells, outside of areas, that the first matte shows too. */
 function precision(mattes: readonly AreaMatte[], opinion: Uint8Array, inside: Uint8Array): number {
   let both = 0;
   let claimed = 0;

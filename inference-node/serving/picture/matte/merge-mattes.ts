@@ -88,7 +88,7 @@ function matteAt(borrow: Borrow, matte: RoleMatte, size: Size): MatteAt {
   return { at, decides: matte.role !== 'opinion', source };
 }
 
-/** Share of what `own` shows that `other` shows too. */
+/** Share of the shown pixels of `own` that `other` shows too. */
 function shownAgain(own: number, other: number, count: number): number {
   const shown = kernels.countFrom(own, count, 128);
   return shown === 0 ? 1 : kernels.countBoth(own, other, count) / shown;
@@ -126,10 +126,10 @@ function agreement(one: number, other: number, count: number): number {
 }
 
 /*
- * Fades what is apart from everything surely shown: the print of a poster, the shine of a wall. A
- * cell keeps the least alpha along the best path to a surely shown one (grey reconstruction:
- * Vincent, IEEE Transactions on Image Processing, 1993). Hair and smoke fall off from a body and
- * stay.
+ * Fades everything that is apart from surely shown cells: the print of a poster, the shine of a
+ * wall. A cell keeps the least alpha along the best path to a surely shown one (grey
+ * reconstruction: Vincent, IEEE Transactions on Image Processing, 1993). Hair and smoke fall off
+ * from a body and stay.
  */
 
 const SHOWN_FROM = 128;

@@ -28,7 +28,8 @@ export interface ColourRows extends Size {
 
 interface Axis {
   /**
-   * Per output pixel. Unused taps have weight 0, as have all of the pixels up to a multiple of 4.
+   * Taps of an output pixel. Unused taps have weight 0, and so do all taps of padding pixels, which
+   * fill up to a multiple of 4.
    */
   readonly taps: number;
   readonly starts: Int32Array;

@@ -1,6 +1,6 @@
 /**
- * The unsure band of a merged matte, where a refining model decides: everything not deep inside of
- * what is surely the subject or surely the background.
+ * The unsure band of a merged matte, where a refining model decides: everything but the inside of
+ * the sure subject and of the sure background.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { TRIMAP } from '../../models/trimap.ts';

@@ -60,11 +60,11 @@ export interface InputView {
 
 export interface FinishRequest extends FinishChoices {
   /**
-   * At least one is a subject; none after `merge`. The result has nothing that no matte shows, and
-   * mattes of a part replace earlier ones there.
+   * At least one is a subject; none after `merge`. The result shows only pixels that a matte shows.
+   * Mattes of a part replace earlier ones there.
    */
   readonly mattes: readonly MattePart[];
-  /** A file, in place of mattes. */
+  /** A matte file that replaces `mattes`. */
   readonly givenMatte?: Buffer | undefined;
 }
 
@@ -185,9 +185,9 @@ export interface PicturePool {
 }
 
 /**
- * Share of the time that an image has been in its worker. When estimates ran out, images crowded to
- * just those nodes: the p99 of waiting in a simulated fleet of 50 at 0.9 load was 1.1 times as long
- * (bench/dispatch-simulator).
+ * Expected rest of an image whose estimate ran out, relative to its time so far. Without it images
+ * crowded to such nodes: the p99 of waiting in a simulated fleet of 50 at 0.9 load was 1.1 times as
+ * long (bench/dispatch-simulator).
  */
 const OVERRUN_SHARE = 0.2;
 

@@ -1,6 +1,6 @@
 import type { Size } from '@matting/proto/contract/finishing.ts';
 
-/** How much earlier pictures count at each new one. */
+/** Weight of all earlier pictures against a new one, which has 1. */
 const WEIGHT_OF_PAST = 0.8;
 
 /** A quotient of sums, so that a tiny picture, which is all overhead, is not a slow megapixel. */

@@ -278,7 +278,7 @@ export class WorkerProcess {
     this.#listener.onGone(this);
   }
 
-  /** The process may also have closed its socket by itself. */
+  /** Also called for a process that closed its socket by itself and then did not end. */
   #onStuck(): void {
     const before = this.#state;
     this.#state = 'stuck';
@@ -298,7 +298,7 @@ export class WorkerProcess {
     if (cpuUsedMs > budgetFor(cpuMs, this.#megapixels)) {
       this.end('time_budget');
     } else if (performance.now() - call.startedMs > budgetFor(wallMs, this.#megapixels)) {
-      // Without processor time it is unknown whether the image is at fault: assume so.
+      // If the processor time is unknown, the image counts as at fault.
       this.end(cpuNowMs === undefined ? 'time_budget' : 'stalled');
     } else if (resident > budgetFor(residentBytes, this.#megapixels)) {
       this.end('memory_budget');

@@ -34,7 +34,7 @@ interface FinishedFile {
 }
 
 interface FinishExtras extends Omit<MatteSources, 'mattes'> {
-  /** In place of mattes, if they were merged before. */
+  /** Set if the mattes were merged before; `mattes` is then empty. */
   readonly mergedSources?: MergedSources | undefined;
   /** The finishing's background picture. Its pixels are overwritten and freed. */
   readonly background?: RgbaPicture | undefined;
@@ -86,7 +86,7 @@ export async function finishPicture(
   return { file: file!, thumbnail, matte, size: { width, height }, subject, timings };
 }
 
-/** The steps make all that is not readonly, in this order. */
+/** The steps set all fields that are not readonly, in this order. */
 interface Work {
   readonly picture: RgbaPicture;
   readonly mattes: readonly RoleMatte[];
@@ -94,7 +94,7 @@ interface Work {
   readonly extras: FinishExtras;
   sources: MergedSources;
   matte?: Buffer;
-  /** Covers the sources' part until that is placed, then the picture. */
+  /** Covers the part that the sources show; from `placePart` on, the whole picture. */
   alpha: Buffer;
   subject?: Subject;
   layout?: Layout;
@@ -105,7 +105,7 @@ interface Work {
   file?: Buffer;
 }
 
-/** Once the result is drawn nothing reads other pixels; once it is encoded, not even its own. */
+/** After drawing, steps read only the result's pixels; after encoding, none. */
 function freeUnused({ picture, sources, alpha, extras, pixels, file }: Work): void {
   if (pixels === undefined) return;
   const planes = [picture.rgba, sources.view.rgba, sources.merged.alpha, alpha, pixels.data];

@@ -50,7 +50,7 @@ const TRANSFERS: ReadonlySet<number> = new Set([
   TRANSFER_HLG,
 ]);
 
-/** Most such content is graded for it. */
+/** Luminance for which most HDR content is graded. */
 const PEAK_NITS = 1000;
 const WHITE_NITS = 203;
 const PQ_PEAK_NITS = 10_000;

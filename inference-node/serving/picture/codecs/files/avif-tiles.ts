@@ -1,9 +1,9 @@
 /**
  * libheif (1.23) silently omits undecodable tiles of an AVIF grid: green and opaque, in alpha
  * transparent. sharp has no access to its strict decoding. So a tile of nothing but zeros, which is
- * rare in an intact picture, is decoded again by itself, where damage is an error. Every tile is if
- * its position is unknown (rotation, crop, grids of grids, premultiplied alpha). Items outside of
- * the picture (Exif, a thumbnail, a gain map) may be damaged.
+ * rare in an intact picture, is decoded again by itself, where damage is an error. If the tiles'
+ * positions are unknown (rotation, crop, grids of grids, premultiplied alpha), every tile is
+ * decoded again. Items outside of the picture (Exif, a thumbnail, a gain map) may be damaged.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';

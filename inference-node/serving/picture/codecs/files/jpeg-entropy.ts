@@ -14,7 +14,7 @@ const CODE_BITS_MAX = 16;
 /** Enough for a fast code and the longest value after it. */
 const HELD_BITS_MIN = 25;
 const BLOCK_COEFFICIENTS = 64;
-/** A number of coefficients above any that a value advances to. */
+/** Above every number of coefficients that a value can advance. */
 const END_OF_BLOCK = 128;
 
 /** A table of a DHT segment: the number of codes of each length 1 to 16, and their symbols. */

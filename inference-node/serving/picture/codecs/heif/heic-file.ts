@@ -97,7 +97,7 @@ class PictureReader {
     const [alphaId] = path.flatMap(id => this.#items.alphas.get(id) ?? []);
     const alpha = alphaId === undefined ? undefined : this.#readPlane(alphaId);
     const isOther = (of: Size) => of.width !== colours.width || of.height !== colours.height;
-    // Decoders disagree about it: old ones leave most of the picture transparent.
+    // Decoders disagree about such alpha: old ones leave most of the picture transparent.
     if (alpha !== undefined && isOther(alpha)) throw damage('its alpha is of another size');
     return { colours, alpha };
   }
@@ -138,7 +138,7 @@ class PictureReader {
     );
   }
 
-  /** @param numbers code points of its grid, which come before its own */
+  /** @param numbers the colour code points of its grid; default: the tile's own */
   #readTile(id: number, numbers = this.#numbersOf(id)): HeicTile {
     const extents = this.#items.extents.get(id);
     const isCoded = CODED.includes(this.#items.types.get(id) ?? '');

@@ -1,6 +1,6 @@
 /**
- * The crops that the model sees for a hint, and whether it shows there what the hint means. On the
- * grid of the hints.
+ * Chooses the crops that a model sees for a hint, and finds the hint's object in their mattes.
+ * Boxes are on the grid of the hints.
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { type Cells, findGroups, type Stroke } from './grow-strokes.ts';
@@ -10,7 +10,7 @@ import { TOGETHER_FROM } from './shown-groups.ts';
 const BOX_MARGINS = [0.1, 0.35];
 /** A stroke's first crop, relative to its length. A smaller one cuts the object off. */
 const STROKE_SCALE = 2.2;
-/** A dot has no length: relative to the picture's long side. */
+/** Least length of a stroke, relative to the picture's long side: a dot has none. */
 const LENGTH_SHARE_MIN = 1 / 6;
 /** Growth of the next crop, if this one cut off little or much of the object. */
 const GROWTH = { little: 1.4, much: 2 };
@@ -18,15 +18,15 @@ const MUCH_FROM = 0.25;
 /** For one stroke, before the whole picture. */
 const CROPS_MAX = 3;
 export const SHOWN_FROM = 128;
-/** Hair is half transparent. */
+/** Least alpha of an object at a crop's side: hair is half transparent. */
 const CUT_FROM = 64;
 /** A matte may fade in a crop's last cell. */
 const SIDE_INSET = 1;
 /** With more cells on the crop's inner sides the object is cut off. */
 const CUT_CELLS_MAX = 1;
-/** An object covers this share of a stroke, */
+/** Least share of a stroke that its object covers. */
 const COVERED_MIN = 0.4;
-/** or this one, if its box covers the next share of the stroke's: a scribble over legs. */
+/** The same for a scribble (over legs), if the boxes of both agree by SCRIBBLED_BOX_MIN. */
 const SCRIBBLED_MIN = 0.15;
 const SCRIBBLED_BOX_MIN = 0.6;
 /** People draw boxes tightly: a wider gap to one side makes an object doubtful. */
@@ -58,7 +58,7 @@ export interface Found {
   /** 1 for each cell of the object. */
   readonly mask: Uint8Array;
   readonly isFollowed: boolean;
-  /** Share of the hint's box that the object's covers. */
+  /** Share of the hint's box that the object's box covers. */
   readonly fit: number;
   /** Another crop may show more of it. */
   readonly isDoubtful: boolean;

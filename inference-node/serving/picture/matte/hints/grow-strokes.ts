@@ -20,12 +20,12 @@ interface GrowRules {
   readonly reachShare: number;
   /** Longest path through unlike colours. */
   readonly unlikeCells: number;
-  /** Colours are like the stroke's from here on, and wholly unlike at `likeSpan` below. */
+  /** Likeness from which a colour is the stroke's; `likeSpan` below it is wholly unlike. */
   readonly likeFrom: number;
   readonly likeSpan: number;
   /** Share of the reach that a sharp edge takes. */
   readonly edgeShare: number;
-  /** Extra length of a cell of which the matte is sure. */
+  /** Extra length of a cell if the matte is sure of it. */
   readonly sureWeight: number;
   /** Last share of the reach, in which the weight falls to 0. */
   readonly fadeShare: number;
@@ -65,7 +65,7 @@ const STROKES_MAX = 64;
 /** Histogram bins of a colour channel. */
 const STEPS = 16;
 const COLOURS = STEPS ** 3;
-/** The second knows the colours of what the first grew over. */
+/** The second pass also knows the colours of the cells that the first one took. */
 const PASSES = 2;
 /** Distance steps per cell. */
 const FINE = 8;

@@ -5,7 +5,7 @@ import { findOverRim } from './over-rim.ts';
 import { ERASE_BOX_SEED, ERASE_SEED, KEEP_BOX_SEED, KEEP_SEED, keeps } from './seeds.ts';
 import { meansThing, meantGroups, type ShownGroups } from './shown-groups.ts';
 
-/** Half transparent is not enough. */
+/** Least alpha of a kept cell: half transparent is not enough. */
 const KEPT_FROM = 192;
 /** A smaller missing share of a hint to keep is ignored. */
 const WRONG_SHARE_MIN = 0.15;

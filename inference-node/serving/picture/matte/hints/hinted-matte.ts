@@ -23,7 +23,7 @@ import { findShown, meansAll, meantGroups, type ShownGroups, touchedBy } from '.
 
 /** A thing of 3 of 1500 pixels still has a cell. */
 const GRID_SIDE = 512;
-/** Relative to the removed object. */
+/** Largest piece that is removed with an object, relative to it. */
 const PIECE_SHARE_MAX = 0.05;
 /** For all hints of a picture. */
 export const CROP_RUNS_MAX = 6;
@@ -123,7 +123,7 @@ export class HintedMatte {
     this.#last = { ...crop, cutOff: found.cutOff };
     if (!found.isFollowed) return;
     if (found.fit > (this.#best?.found.fit ?? 0)) {
-      // The caller frees its matte, and a doubtful one waits for the next.
+      // A copy: the caller frees the matte, and a doubtful one waits for the next crop's.
       this.#best = { matte: { ...matte, data: new Uint8Array(matte.data) }, crop, onGrid, found };
     }
     if (!found.isDoubtful) this.#leave();
@@ -182,7 +182,7 @@ export class HintedMatte {
         if (mask[cell] === 0) continue;
         const alpha = shown[row * width + column]!;
         const before = this.#matte[to + column]!;
-        // Nothing remains of a removed object away from others.
+        // Away from other things nothing remains of a removed object.
         this.#matte[to + column] =
           nearOthers === undefined
             ? Math.max(before, alpha)
@@ -222,7 +222,7 @@ export class HintedMatte {
     // An engine may have died while a doubtful matte waited for a better one.
     this.#leave();
     const cells = this.#cells;
-    // Whatever the crop's matte omits of a box is background.
+    // In a box everything that the crop's matte omits is background.
     for (const { isBox, cells: covered } of this.#found) {
       for (const cell of covered) {
         if (isBox || this.#alpha[cell]! < SHOWN_FROM) this.#over[cell] = 255;

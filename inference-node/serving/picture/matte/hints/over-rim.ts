@@ -1,6 +1,6 @@
 /**
  * Finds slips of the hand, where a stroke or a box crosses the rim of something else. A slip is
- * small on the picture's scale, lies at the stroke's outline, and covers little of what it touches,
+ * small on the picture's scale, lies at the stroke's outline, and covers little of the other thing,
  * away from its middle. The matte decides there, unless the colours are those of the stroke's own
  * side.
  */
@@ -13,21 +13,21 @@ import { MIDDLE_SHARE } from './shown-groups.ts';
 const OTHER_FROM = [230, 128, 64];
 /** Greatest depth of a slip, relative to the picture's long side. */
 const SLIP_SHARE = 0.012;
-/** In cells, for small pictures. */
+/** Greatest depth of a slip in a small picture, in cells. */
 const SLIP_CELLS_MIN = 3;
-/** Share of half a stroke's breadth: a thin stroke means what it covers. */
+/** Greatest depth of a slip, relative to half a stroke's breadth. */
 const DEPTH_SHARE = 0.8;
-/** Reach of a deeper part's rim, in depths of a slip. */
+/** Cells within this many slip depths of a deeper part are its rim, not slips. */
 const BESIDE = 2;
-/** A stroke with more on the other side has no slips. */
+/** A stroke with a larger share on the other side has no slips. */
 const STROKE_SHARE_MAX = 0.5;
-/** A stroke means a thing if more of its cells there are deep. */
+/** If a larger share of a stroke's cells on a thing is deep, the stroke means the thing. */
 const DEEP_SHARE_MAX = 0.3;
-/** A slip covers at most this share of what it touches. */
+/** A slip covers at most this share of the other thing. */
 const TOUCHED_SHARE_MAX = 0.2;
 /** Least likeness to the stroke's own side. */
 const OWN_FROM = 0.9;
-/** The matte decides in the first, the stroke in the second. */
+/** MATTE: the matte decides a cell. STROKE: the stroke does. */
 const [MATTE, STROKE] = [255, 1];
 
 /** How far the matte decides in each cell over a rim; 0 elsewhere. */
@@ -61,7 +61,6 @@ export function findOverRim(
     const isDeep = (cell: number) =>
       Math.max(depths[cell]!, away[cell]!) > depthMax[strokeOf[cell]!]!;
     const isPart = (cell: number) => strokeOf[cell] !== -1 && isOther(cell);
-    // Cells near a deeper part are its rim.
     const deep = distancesFrom(cell => isPart(cell) && isDeep(cell), cells);
     const { groupOf, groups } = groupsOf(isOther, cells);
     let inner: Float32Array | undefined;

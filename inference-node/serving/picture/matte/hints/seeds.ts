@@ -17,7 +17,7 @@ export interface HintsPlane extends Size {
   readonly luma: Uint8Array;
 }
 
-/** Luma from and up to these keeps and erases. */
+/** Lumas from KEEP_FROM on keep, lumas up to ERASE_TO erase. */
 const KEEP_FROM = 250;
 const ERASE_TO = 5;
 

@@ -4,17 +4,20 @@ import { type Cells, findGroups, type Stroke } from './grow-strokes.ts';
 
 export const TOGETHER_FROM = 26;
 /**
- * A stroke means a thing if this share of it is on things, if it covers this share of them, or if
- * this smaller share is on things and it goes through their middle: a scribble over legs.
+ * A stroke means a thing if this share of the stroke is on things, or if it covers this share of
+ * them. A smaller share is enough for a scribble through their middle, as over legs.
  */
 const ON_SHARE_MIN = 0.3;
 const UNDER_SHARE_MIN = 0.3;
 const SCRIBBLED_SHARE_MIN = 0.1;
-/** A stroke means the whole largest thing only if this share of it is shown elsewhere, */
+/**
+ * A stroke through the middle means the whole thing only if another one has this share of its
+ * alpha.
+ */
 const ELSEWHERE_SHARE_MIN = 0.1;
-/** and it goes through the middle: this share of the largest distance from the rim. */
+/** Depth of a thing's middle, relative to its greatest distance from the rim. */
 export const MIDDLE_SHARE = 0.6;
-/** As MIDDLE_SHARE, for a scribble, or if a crop shows the whole thing. */
+/** The same for a scribble, or if a crop shows the whole thing. */
 const SEEN_MIDDLE_SHARE = 0.4;
 
 export interface ShownGroups {
@@ -68,7 +71,7 @@ function enclosedGroups(
   return new Set(groups.map(([group]) => group));
 }
 
-/** A stroke may mean only the area under it. */
+/** False: the stroke means only the area under it. */
 export function meansThing(stroke: Erasing, shown: ShownGroups, { alpha }: Cells): boolean {
   const { cells, size } = stroke;
   const { groupOf, sums } = shown;
@@ -87,9 +90,9 @@ export function meansThing(stroke: Erasing, shown: ShownGroups, { alpha }: Cells
 }
 
 /**
- * The groups that a stroke means as a whole: those that it surrounds, or those that it touches, if
- * a larger group is apart from them, or if it goes through their middle and something else is
- * shown. Undefined: it means a part.
+ * The groups that a stroke means as a whole. It means groups that it surrounds. It means groups
+ * that it touches if a larger one is elsewhere, or if it goes through their middle and something
+ * else is shown. Undefined: it means a part.
  */
 export function meantGroups(
   erasing: Erasing,
@@ -135,7 +138,7 @@ function isThrough(
 
 /**
  * Whether a stroke means all touched groups, if a crop shows them: something else is shown too, and
- * it goes through their middle.
+ * the stroke goes through their middle.
  */
 export function meansAll(
   stroke: Erasing,
