@@ -20,7 +20,7 @@ import { databaseNowMs } from './statements.ts';
 const LOCAL_DISK =
   'SQLite needs a local file system with modes: no NFS, SMB or FUSE (docs/storage.md)';
 
-/** An account that is alone gets half of them: as many as share a commit. */
+/** If only one account sends requests, it gets half of these: as many as share a commit. */
 const SQLITE_REQUESTS_MAX = 2 * COMMITTED_TOGETHER_MAX;
 
 /** The message is for operators and holds no secret. */
@@ -77,7 +77,7 @@ export async function openDatabase(
       const advice = mayBeNetworkFileSystem(error) ? `. ${LOCAL_DISK}` : '';
       throw new DatabaseOpenError(`${found}: ${driverReason(error)}${advice}`, error);
     }
-    // The driver's message describes its own options.
+    // The driver's own message would name options that an operator cannot set.
     throw new DatabaseOpenError(
       `${found}: this service cannot log in by ${plugin}; let the user log in by ` +
         'caching_sha2_password or mysql_native_password (docs/database.md)',
@@ -87,7 +87,7 @@ export async function openDatabase(
 }
 
 interface Opened extends Pick<Database, 'kysely'> {
-  /** Requests that may run statements at once. The connections would queue more. */
+  /** Requests that may run statements at once: the connections would queue further ones. */
   readonly requestsMax: number;
   /** The server of the newest connection. undefined: a file, or no server has answered yet. */
   readonly member: () => Member | undefined;

@@ -65,7 +65,7 @@ export interface Database {
 const CONFLICT_RETRIES_MAX = 50;
 /** Consecutive broken connections: covers a restart of the pool, not an outage. */
 const CONNECTION_RETRIES_MAX = 4;
-/** No round of a burst begins later. */
+/** No round of a burst begins after this time. */
 const RETRY_MS_MAX = 10_000;
 const CONFLICT_PAUSE_MS_MAX = 100;
 const CONNECTION_PAUSE_MS = 60;
@@ -81,7 +81,7 @@ const UNAVAILABLE_RETRY_AFTER_S = 5;
 /** Until an administrator changes something. */
 const REFUSED_RETRY_AFTER_S = 60;
 
-/** Thrown by a round whose reads another transaction changed. The round is repeated. */
+/** A round throws it if another transaction changed its reads. The round is then repeated. */
 export class OvertakenError extends Error {}
 
 export function transact<T>(
@@ -93,7 +93,7 @@ export function transact<T>(
   return database.shares.run(() => retrying(database, round, giveUp));
 }
 
-/** Statements that need no common state. `work` may run more than once. */
+/** For statements that may each see another state. `work` may run more than once. */
 export function query<T>(
   database: Database,
   work: (db: Kysely<Schema>) => Promise<T>,
@@ -103,8 +103,8 @@ export function query<T>(
 }
 
 /**
- * Reads on a server that see one instant and lock no row. SQLite has one transaction at a time, so
- * there one statement reads what must agree.
+ * On a server all reads see one instant and lock no row. SQLite has no such transaction: use one
+ * statement there.
  */
 export function readInstant<T>(database: Database, work: (db: Db) => Promise<T>): Promise<T> {
   const instant = database.kysely.transaction().setIsolationLevel('repeatable read');
@@ -190,11 +190,13 @@ function faultOf(kind: DatabaseErrorKind, cause: unknown): string {
   return "The service's database is not available";
 }
 
-/** An account that is alone may have half of them. */
+/** If only one account waits, it gets half of these. */
 const ACCOUNTS_WAITING_MAX = 4096;
-/** One for each public connection, so no caller is refused because of another. */
+/** One for each public connection, so that no caller is refused because of another. */
 const UNKNOWN_WAITING_MAX = 10_000;
-/** Unknown callers read one row by its key, so they get a slot for each four of accounts. */
+/**
+ * One slot for unknown callers for each four of accounts: unknown callers read one row by its key.
+ */
 const SLOTS_TO_AN_UNKNOWN = 4;
 /** As long as an upload waits for its slot. */
 const WAIT_MS = 10_000;

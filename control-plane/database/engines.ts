@@ -88,8 +88,9 @@ export const MARIADB: Engine = {
 };
 
 /**
- * A session waits for other members at its statements and at the start of its transactions, not
- * within them. A change that it misses there is a conflict at its commit.
+ * A statement on its own, or the start of a transaction, first waits for the commits of other
+ * members. Statements within a transaction do not: a change that they miss is a conflict at the
+ * commit.
  */
 export const GALERA: Engine = {
   ...MYSQL,
@@ -125,7 +126,7 @@ const SERVERS: readonly Engine[] = [GALERA, MULTI_PRIMARY, GROUP_REPLICATION, MA
 
 /** Each session sets those that its server has, because a host may have changed their defaults. */
 export const OWN_VARIABLES: Readonly<Record<string, string>> = {
-  // The pool has its own limit, which leaves changes of tables their time.
+  // The pool has its own limit, which does not bound changes of tables.
   max_statement_time: '0',
   max_execution_time: '0',
   alter_algorithm: "'DEFAULT'",
@@ -263,7 +264,7 @@ const MYSQL_KINDS: Readonly<
   1181: 'connection', // ER_ERROR_DURING_ROLLBACK
   1184: 'connection', // ER_NEW_ABORTING_CONNECTION
   1203: 'connection', // ER_TOO_MANY_USER_CONNECTIONS
-  // ER_USER_LIMIT_REACHED: a limit of connections, which end, or of an hour.
+  // ER_USER_LIMIT_REACHED: max_user_connections counts open connections, the other limits an hour.
   1226: message => (message.includes('max_user_connections') ? 'connection' : 'unavailable'),
   1317: 'connection', // ER_QUERY_INTERRUPTED: killed by an operator, or by a shutdown
   1835: 'connection', // ER_MALFORMED_PACKET
@@ -340,7 +341,6 @@ export function mayBeNetworkFileSystem(error: unknown): boolean {
 /** ER_CON_COUNT_ERROR, ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED. */
 const FULL: readonly unknown[] = [1040, 1203, 1226];
 
-/** The server takes no more connections. */
 export function isFull(code: unknown): boolean {
   return FULL.includes(code);
 }
@@ -352,7 +352,6 @@ export const CHANGES_NO_TABLE =
   'this user of the database has no right to change tables. Set MATTING_DATABASE_URL to the URL of ' +
   'the user that has it, for this command alone (docs/security.md, "The database user")';
 
-/** The user lacks a right. */
 export function isDenied(code: unknown): boolean {
   return DENIED.includes(code);
 }

@@ -103,7 +103,10 @@ export async function migrate(
   return ran;
 }
 
-/** In addition to one a migration: on Galera another member's change of tables ends reads here. */
+/**
+ * In addition to one for each migration: on Galera another member's change of tables ends reads
+ * here.
+ */
 const ROUNDS_MAX = 5;
 const ROUND_PAUSE_MS = 200;
 
@@ -131,7 +134,9 @@ async function runPending(
   }
 }
 
-/** @param folded those that the database ran: Kysely requires every recorded one */
+/**
+ * @param folded folded migrations that the database recorded: Kysely requires all recorded names
+ */
 export function migratorOf(
   { kysely, dialect }: Pick<Database, 'kysely' | 'dialect'>,
   series: MigrationSeries,
@@ -192,7 +197,6 @@ function requireUsable(database: Database, states: readonly SeriesState[]): void
   database.log.warn({ migrations }, 'the schema is of a newer version, which only added');
 }
 
-/** The recorded names of each series. */
 function appliedMigrations(database: Database, all: readonly MigrationSeries[]) {
   return query(database, async db => {
     const tables = await db.introspection.getTables({ withInternalKyselyTables: true });

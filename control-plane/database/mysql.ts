@@ -23,12 +23,13 @@ const LOCK_WAIT_S_MAX = 10;
 /** More callers get POOL_QUEUE_LIMIT at once. */
 const POOL_WAITERS_MAX = 2_000;
 /**
- * The pool lends the newest first. The others would not notice that the address leads elsewhere.
+ * The pool lends the newest connection first, so the others would not notice that the address leads
+ * elsewhere.
  */
 const IDLE_MS_MAX = 5_000;
 /**
- * Without a primary every write meets a read-only server, and readers must not need a new
- * connection after each. An earlier time takes effect later.
+ * Least time between two replacements of all connections: while there is no primary, each write
+ * would cause one. An earlier replacement is set to a time in the future.
  */
 const LEAVE_MS_MIN = 1_000;
 

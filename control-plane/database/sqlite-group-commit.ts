@@ -31,7 +31,7 @@ interface Group {
 
 export class SqliteGroupCommit {
   readonly #connection: SqliteConnection;
-  /** Held by the running member. */
+  /** Held by the transaction that runs now. */
   readonly #running = oneAtATime();
   #pass: Release = () => undefined;
   #group: Group | undefined;
@@ -70,7 +70,8 @@ export class SqliteGroupCommit {
   }
 
   /**
-   * Resolves when the commits that this member saw are durable: one may have caused its failure.
+   * Resolves when all commits that this transaction has seen are durable: one of them may have
+   * caused its failure.
    */
   async rollback(): Promise<void> {
     const group = this.#group;

@@ -174,9 +174,9 @@ export function removeOldRows(
 }
 
 /**
- * Selects an account's rows for paging, by an index that begins with the account. With `=` a server
- * may use only that column and skip over all older rows, so it gets a range; SQLite needs `=`.
- * Order by the account first: a range alone keeps no order.
+ * Selects an account's rows for paging, by an index that begins with the account. SQLite needs `=`.
+ * A server gets a range instead: with `=` it may use only the account's column of the index, and
+ * skip over all older rows. Order by the account first: a range alone keeps no order.
  */
 export function ofAccount(
   dialect: DatabaseDialect,

@@ -9,7 +9,7 @@ export const ANSWER_HEADERS = {
   'cache-control': 'no-store',
 } as const;
 
-/** @param negotiated the path whose answer depends on Accept */
+/** @param negotiated the path at which the answer depends on Accept */
 export function setAnswerHeaders(
   request: FastifyRequest,
   reply: FastifyReply,

@@ -9,7 +9,7 @@ import { spanOf } from './request-spans.ts';
 export interface Answered {
   /** The route's pattern, never the URL, since a result's link is a secret. undefined: no route. */
   readonly route: string | undefined;
-  /** undefined: the bytes were not HTTP; so for `seconds`. */
+  /** undefined: the bytes were not HTTP. The same holds for `seconds`. */
   readonly method: string | undefined;
   readonly status: number;
   readonly code: ErrorCode | undefined;
@@ -34,7 +34,7 @@ export function noteResult(
 }
 
 interface AnswerLogOptions {
-  /** undefined: a stranger. */
+  /** undefined: an unauthenticated caller. */
   readonly accountOf: (request: FastifyRequest) => string | undefined;
   readonly onAnswered: ((answered: Answered) => void) | undefined;
 }

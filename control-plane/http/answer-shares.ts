@@ -21,7 +21,7 @@ export const LIGHT = 1;
 export const MIDDLING = 4;
 /** An account has one of these made at a time. */
 export const HEAVY = 8;
-/** An account that is alone gets half of it. */
+/** If only one account asks, it gets half of this weight. */
 const WEIGHT_MAX = 2 * HEAVY;
 /** Each connection can wait with one read. */
 const WAITING_MAX = 10_000;
@@ -64,7 +64,7 @@ export class AnswerShares {
   }
 
   /**
-   * Strangers share by their network.
+   * Unauthenticated callers of one network share as one account.
    * @returns undefined: the caller has left
    * @throws ContractError SERVICE_UNAVAILABLE
    */

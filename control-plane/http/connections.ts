@@ -121,7 +121,8 @@ export class Connections {
   readonly #accounts = new WeakMap<net.Socket, string>();
   readonly #submissions: Semaphore;
   /**
-   * Node counts a connection without a request neither idle nor busy, and its close waits for it.
+   * Connections without a request yet. Node counts them neither idle nor busy, so its close waits
+   * for them.
    */
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;
@@ -227,7 +228,7 @@ export class Connections {
 }
 
 interface Callers {
-  /** undefined: a stranger. */
+  /** undefined: an unauthenticated caller. */
   readonly accountOf: (request: FastifyRequest) => string | undefined;
   readonly hasKey: (request: FastifyRequest) => boolean;
   readonly readiness: { readonly draining: boolean };
@@ -237,7 +238,7 @@ interface Callers {
  * Counts requests whose bodies we wait for, from the last check of their headers until the body is
  * whole or the answer is written. A submission with an API key holds a share of its account
  * instead. Call it before any route is added.
- * @param callers absent: all are strangers
+ * @param callers absent: all are unauthenticated
  */
 export function awaitBodies(
   app: FastifyInstance,

@@ -46,7 +46,7 @@ export function createErrorHandler(
   };
 }
 
-/** For an answer that contains errors: log and counters treat one as if it ended the request. */
+/** For an answer that contains errors: logs and counts one of them as if it ended the request. */
 export function noteRefusal(
   error: unknown,
   request: FastifyRequest,

@@ -23,7 +23,7 @@ export function problemOf(
   };
 }
 
-/** For errors of load without a wait of their own. */
+/** For 429 and 503 without a time of their own. */
 const RETRY_AFTER_S = 5;
 
 export function problemHeaders(error: ContractError): Record<string, string> {

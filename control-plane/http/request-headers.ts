@@ -167,8 +167,9 @@ export interface ContentType {
 const TOKEN = "[!#$%&'*+\\-.^_`|~0-9A-Za-z]+";
 const TYPE = new RegExp(`^(${TOKEN}/${TOKEN})[ \\t]*(?:;|$)`);
 /**
- * Sticky, so that it skips nothing between parameters. Browsers do not escape a backslash (half of
- * a character in Big5, GBK and Shift_JIS), so `\"` ends a value if no later quote does.
+ * Sticky: it skips nothing between two parameters. In a quoted value, a backslash may escape the
+ * next character. Browsers do not escape it, though in Big5, GBK and Shift_JIS it is half of a
+ * character. So `\"` ends a value if no later quote does.
  */
 const PARAMETER = new RegExp(
   `[ \\t]*;[ \\t]*(${TOKEN})[ \\t]*=[ \\t]*` +
@@ -176,7 +177,7 @@ const PARAMETER = new RegExp(
   'y',
 );
 const PARAMETERS_END = /^[ \t]*(?:;[ \t]*)?$/;
-/** With the escape by which some charsets switch to others. */
+/** Includes the escape byte, by which some charsets switch to others. */
 const ASCII = `\x1b\t\r\n${String.fromCharCode(...Array.from({ length: 95 }, (_, n) => 0x20 + n))}`;
 
 /** undefined: not a media type. */
@@ -196,7 +197,7 @@ export function bodyTypeOf(request: IncomingMessage): ContentType | 'none' | und
   if (given.length === 0) return hasBody(request) ? undefined : 'none';
   const types = given.map(parseContentType);
   const [type] = types;
-  // S3's tools send it.
+  // Tools for S3 send this type.
   if (type?.type === 'binary/octet-stream' && types.length === 1) {
     return { ...type, type: 'application/octet-stream' };
   }

@@ -1,6 +1,6 @@
 /**
- * Removes answers of 1xx from what a connection for one request receives. RFC 9110 lets a server
- * send them unasked, but undici closes a connection at "100 Continue".
+ * Removes 1xx answers from the bytes that a connection for one request receives. RFC 9110 lets a
+ * server send them unasked, but undici closes a connection at "100 Continue".
  */
 import type { Socket } from 'node:net';
 import { PieceCount, SmallPiecesError } from '@matting/program/piece-count.ts';
@@ -16,7 +16,7 @@ const HEAD_END = /\r?\n\r?\n/;
 /** @param headBytesMax bound of one interim answer */
 export function skipInterimAnswers(socket: Socket, headBytesMax: number): void {
   const read = socket.read.bind(socket);
-  // Each piece makes the held head be read again.
+  // The held head is read again for each piece.
   const pieces = new PieceCount();
   let skipped = 0;
   let held: Buffer = Buffer.alloc(0);

@@ -8,7 +8,7 @@ function mayTakeSlot(held: number, free: number): boolean {
 export interface SlotLimits {
   readonly max: number;
   readonly destinationMax: number;
-  /** Of all slow destinations together. */
+  /** Slots of all slow destinations together. */
   readonly slowMax: number;
   /** The oldest is forgotten first. */
   readonly slowDestinationsMax: number;
@@ -20,13 +20,13 @@ export interface SlotUse {
 }
 
 export interface FullSlots {
-  /** Full for every account. */
+  /** Destinations without a free slot for any account. */
   readonly destinations: readonly string[];
-  /** Accounts without room to any destination. */
+  /** Accounts without a free slot to any destination. */
   readonly accounts: readonly string[];
-  /** Full for this account. */
+  /** Destinations without a free slot for this account. */
   readonly uses: readonly SlotUse[];
-  /** Slow destinations that are full for these accounts. */
+  /** These accounts have no free slot to these slow destinations. */
   readonly slow: {
     readonly accounts: readonly string[];
     readonly destinations: readonly string[];

@@ -5,8 +5,8 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
 /**
- * All libraries of Standard Webhooks decode standard Base64 after the prefix, some also unpadded.
- * Each library that takes a text of this form gets the same bytes.
+ * All libraries of Standard Webhooks decode standard Base64 after the prefix, some also without
+ * padding. A library that takes a secret of this form always gets the same bytes.
  */
 const PREFIX = 'whsec_';
 const PREFIXED = /^whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?)$/;
