@@ -49,7 +49,8 @@ export function batchProgress(database: Database, groups: JobGroups, notices: Ba
       return entered;
     },
     /**
-     * Undefined: the API key has no such batch. Also erases what a finished one keeps of addresses.
+     * Undefined: the API key has no such batch. Also erases the addresses that a finished batch
+     * keeps.
      */
     cancelBatch: (batchId: string, apiKeyId: string) =>
       query(database, async db => {
@@ -108,7 +109,7 @@ function groupOf({ id, account_id: accountId, api_key_id: apiKeyId, ...row }: Ba
   return { id, accountId, apiKeyId, fingerprint, template, capWindowStartMs };
 }
 
-/** Erases from these items' rows what their jobs now hold. */
+/** Erases the fields of these items that their jobs now hold. */
 async function takeItems(
   tx: Transaction<Schema>,
   { id, next_item: from }: BatchRow,

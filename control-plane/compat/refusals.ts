@@ -1,7 +1,7 @@
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply } from 'fastify';
 
-/** For errors of load that name no time themselves. */
+/** For 429 and 503 without a time of their own. */
 const RETRY_AFTER_S = 5;
 
 export function sendRefusal(

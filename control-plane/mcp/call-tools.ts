@@ -1,6 +1,6 @@
 /**
  * Runs the tools. An answer holds a text for the agent and the same facts as fields. A failure is a
- * tool error that says what to do about it.
+ * tool error with advice.
  */
 
 import {
@@ -44,7 +44,7 @@ const DERIVED_KEY = { namespace: 'mcp', rememberedMs: 600_000 };
 const RETRY_AFTER_S = 5;
 const UPLOADS_RETRY_AFTER_S = 60;
 
-/** What an agent can do about an error that a repetition does not cure. */
+/** Advice on errors that a repetition does not cure. */
 const ADVICE: Partial<Record<ErrorCode, string>> = {
   INSUFFICIENT_CREDITS: 'Tell the user that the account needs credits.',
   KEY_CAP_REACHED: 'Tell the user to raise the cap of the API key, or to use another key.',
@@ -164,7 +164,7 @@ export class CallTools {
     if (blob === null) throw noImage('has no image yet. Send the file to its upload_url');
     const open = () => this.#services.blobs.openRead(blob);
     if (known !== undefined) return image.takeCopy({ ...known, open });
-    // A replica of an earlier release received it, and stored no facts about it.
+    // If a replica of an earlier release received the upload, it stored no facts about it.
     image.takeBytes('image_id');
     for await (const piece of await open()) await image.write(piece);
   }

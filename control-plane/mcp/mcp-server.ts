@@ -28,7 +28,7 @@ const jsonSchemaValidator = new AjvJsonSchemaValidator();
 /** Together they are one resource, in this order. */
 const REST_PAGES =
   'rest requests jobs formats finishing batches-and-corrections webhooks keys'.split(' ');
-/** The pages write the address of the service so. */
+/** The pages' address of the service; baseUrl replaces it. */
 const LOCAL = 'http://127.0.0.1:8080';
 
 export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {

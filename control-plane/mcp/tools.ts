@@ -1,4 +1,4 @@
-/** The tools as agents see them. The OpenAPI document is the one source of what the fields mean. */
+/** The tools as agents see them. Descriptions of fields come from the OpenAPI document. */
 import { FINISHING_FIELDS, rowOf } from '@matting/proto/contract/finishing/table.ts';
 import { TRANSPARENT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { isHintList } from '@matting/proto/contract/hints-fields.ts';

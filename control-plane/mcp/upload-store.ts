@@ -36,8 +36,8 @@ export function createUploadStore(database: Database) {
     /** False: another image came before, or the upload is over. */
     received: (id: string, blob: string, known: KnownImage) => received(database, id, blob, known),
     /**
-     * Undefined: the key has no such upload, or it is over. `blob` is null until an image came.
-     * `known` is also absent if an earlier release received the image.
+     * Undefined: the key has no such upload, or its time is over. `blob` is null until an image
+     * came. `known` is absent until then, and if an earlier release received the image.
      */
     findForKey: (apiKeyId: string, id: string) => findForKey(database, apiKeyId, id),
     removeOld: (size: number, removeBlob: (name: string) => Promise<void>) =>

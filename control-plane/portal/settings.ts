@@ -37,7 +37,7 @@ function readAccountArea(whole: EnvReader, baseUrl: string) {
     default: true,
   });
   const settings = {
-    /** False: its pages say that nobody can sign in at the base URL. */
+    /** False: the pages say that nobody can sign in at the base URL. */
     canSignIn: isSignInUrl(baseUrl),
     oidc: readOidc(whole.section('Sign-in by an OpenID provider')),
     playgroundImages: reader.integer('MATTING_PLAYGROUND_IMAGES', {

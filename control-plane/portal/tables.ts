@@ -6,7 +6,7 @@ import type { SignInMethod } from './session/session-store.ts';
 
 declare module '@matting/database/database.ts' {
   interface Schema {
-    /** What the jobs of a UTC day used, by the ledger's entry or the end of a correction. */
+    /** Usage of a UTC day, by the ledger's entry of each job or the end of a correction. */
     usage_days: {
       account_id: string;
       day: number;
@@ -35,10 +35,7 @@ declare module '@matting/database/database.ts' {
       state: StoredOrderState;
       /** The part of the price that was paid back. */
       refunded: number;
-      /**
-       * `revoked`: credits that refunds took back. `unrevoked`: credits that were spent or held
-       * then.
-       */
+      /** Credits that refunds took back, and that they could not take back (order-rules.ts). */
       revoked: number;
       unrevoked: number;
       /** The last refund that lacked credits. Null: `unrevoked` is 0. */
@@ -119,7 +116,9 @@ declare module '@matting/database/database.ts' {
       created_at: number;
       expires_at: number;
       used_at: number | null;
-      /** 1: whoever opens it has that mail. 0: another person has seen it, too. */
+      /**
+       * 1: everyone who can open the link has that mail. 0: another person has seen the link, too.
+       */
       proves_mail: number;
       made_by: string | null;
     };
@@ -176,7 +175,7 @@ declare module '@matting/database/database.ts' {
       token_hash: string;
       expires_at: number;
     };
-    /** What an account sent, or an address got, on a UTC day: mails/messages.ts. */
+    /** Messages that an account sent, or an address got, on a UTC day: mails/messages.ts. */
     message_counts: {
       /** SHA-256 in hexadecimal, so that no table lists addresses. */
       key_hash: string;

@@ -32,7 +32,7 @@ interface Entrance {
   readonly baseUrl: string;
 }
 
-/** @throws ContractError MISSING_API_KEY, which says why */
+/** @throws ContractError MISSING_API_KEY, with the reason why this request needs a key */
 export function requireLocalProgram(
   { raw: { socket, headers } }: Pick<FastifyRequest, 'raw'>,
   { trustedProxies, baseUrl }: Entrance,
@@ -56,7 +56,7 @@ function keyWanted(where: string): ContractError {
   return new ContractError('MISSING_API_KEY', detail);
 }
 
-/** The key of a request without one. */
+/** Stands for the key of a request that sent none. */
 export const NO_KEY = '';
 
 /** Reads the key's row each time, so its caps, scopes, models, networks and expiry hold. */

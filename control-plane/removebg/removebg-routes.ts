@@ -51,7 +51,7 @@ function headersOf(
   };
 }
 
-/** The size of the result without a bound of `size`, as far as the job knows it. */
+/** The size of the result if `size` did not bound it, as far as the job knows it. */
 function largestOf({ result, finishing }: PicturedJob): { width: number; height: number } {
   const isCut = finishing?.crop !== undefined || finishing?.sizeMaxMegapixels === undefined;
   const sight = result?.sight;

@@ -57,7 +57,7 @@ export type RemovebgPicture = (typeof REMOVEBG_PICTURES)[number];
 
 export type RemovebgFields = Omit<FormBody<RemovebgText, RemovebgPicture>, 'unknown'>;
 
-/** Megapixels of a result. A full PNG has fewer. */
+/** Largest megapixels of a result. `full` and `4k` as PNG have FULL_PNG_MEGAPIXELS. */
 const SIZES = {
   auto: undefined,
   preview: 0.25,
@@ -137,7 +137,7 @@ export function shadowOf(texts: Texts<string>, channels: Channels): Shadow | und
 }
 
 export function withoutEffect(effects: {
-  /** type_level is not `none`, and every other level names the type `other`. */
+  /** True: type_level is not `none`. All its other values name the type `other`. */
   readonly namesType: boolean;
   readonly shadow: boolean;
 }): readonly RemovebgText[] {

@@ -28,7 +28,7 @@ export interface QueuedNotice {
   readonly withheld: readonly Withheld[];
 }
 
-/** What is still unsent: EVERYTHING, or keys of messages, with blanks between. */
+/** Unsent messages: EVERYTHING, or their keys, with blanks between. */
 export type Rest = string;
 export const EVERYTHING: Rest = '*';
 const EVENT = 'event';
@@ -44,8 +44,8 @@ export function isWithheldToday({ withheld_at: atMs }: WithheldColumns, nowMs: n
 }
 
 /**
- * Writes the messages of `rest` that the quota allows. @returns what is left; null: nothing.
- * Without a receiver EVERYTHING is left.
+ * Writes the messages of `rest` that the quota allows.
+ * @returns the unsent rest; null: nothing. Without a receiver EVERYTHING is left.
  */
 export async function writeNotice(
   database: Database,

@@ -159,7 +159,7 @@ ${hasClient ? install : undefined}
 </section>`;
 }
 
-/** Renders calls. What several calls share appears once on a page. */
+/** Renders calls. Parts that several calls share appear once on a page. */
 class ReferencePage {
   readonly #document: Document;
   readonly #bodies = new Map<string, Operation>();

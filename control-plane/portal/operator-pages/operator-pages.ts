@@ -167,12 +167,12 @@ function registerSignIn(pages: FastifyInstance, sessions: OperatorSessions, oper
     const waitS = failures.waitS(networkOf(request.ip));
     if (waitS > 0) throw new PageError('tooManyAttempts', { retryAfterS: waitS });
   };
-  // Before the form's bytes and again after them, since other requests may have failed meanwhile.
+  // Counts of failures are checked here, before the form's bytes arrive, and again after them.
   const onRequest = async (request: FastifyRequest) => {
     requireSafeOrigin(request);
     requireAttempt(request);
   };
-  // No token, since the form's sender knows the key or does not.
+  // Without a token: the operator key in the form is the proof.
   const config = { public: true, body: 'tokenless' } as const;
   pages.post(SIGN_IN_PATH, { config, onRequest }, (request, reply) => {
     const isSecure = requireSafeOrigin(request);

@@ -1,7 +1,7 @@
 /**
- * Sessions of whoever knew the operator key. The cookie is `<expiry>.<random>.<signature>`, signed
- * by a key that is derived from the operator key: a new operator key ends every session, and every
- * replica accepts it. Sessions that were signed out are rows until they would have expired.
+ * Sessions of people who know the operator key. The cookie is `<expiry>.<random>.<signature>`,
+ * signed by a key that is derived from the operator key: a new operator key ends every session, and
+ * every replica accepts it. Sessions that were signed out are rows until they would have expired.
  */
 
 import { createHmac, hash, hkdfSync, randomBytes } from 'node:crypto';

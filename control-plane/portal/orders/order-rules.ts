@@ -43,8 +43,8 @@ export interface Order {
   readonly state: OrderState;
   readonly refunded: number;
   /**
-   * `revoked`: credits that refunds took back. `unrevoked`: credits that were spent or reserved
-   * then.
+   * `revoked`: credits that refunds took back. `unrevoked`: credits that refunds could not take
+   * back, since they were spent or reserved.
    */
   readonly revoked: number;
   readonly unrevoked: number;
@@ -195,7 +195,7 @@ interface CreditPackage {
 }
 
 export interface PriceList {
-  /** What the list calls a credit. An image costs one credit in both. */
+  /** The price list's word for a credit. An image costs one credit in both. */
   readonly unit: 'credit' | 'image';
   readonly currency: 'CNY';
   readonly packages: readonly CreditPackage[];

@@ -4,7 +4,7 @@ import { type Child, html } from './html.ts';
 export function postForm(
   props: {
     readonly action: string;
-    /** Undefined on strangers' pages, whose forms only Origin protects. */
+    /** Undefined on pages before sign-in, whose forms only Origin protects. */
     readonly csrf: string | undefined;
     readonly hidden?: Readonly<Record<string, string>>;
     readonly class?: string;

@@ -37,7 +37,7 @@ export interface NavLink {
 interface Frame {
   /** The logo links here. Below it are the assets, and the forms `/sign-out` and `/language`. */
   readonly path: string;
-  /** Links of the navigation. Empty: a stranger's page, in one narrow column. */
+  /** Links of the navigation. Empty: a page before sign-in, in one narrow column. */
   readonly nav: readonly NavLink[];
   readonly navigation: string;
   readonly search?: Child;
@@ -237,7 +237,7 @@ function languageForms({ language, words, path, csrf, address }: FrameProps): VN
   );
 }
 
-/** A stranger's choice is only in the address. */
+/** Before sign-in the choice is only in the address. */
 function languageLinks({ language, words, path: area, address }: FrameProps): VNode {
   const [path = '', query = ''] = address.split('?');
   const docs = area === ACCOUNT_PATH ? html`<a href=${DOCS_PATH}>${words.nav.docs}</a>` : null;

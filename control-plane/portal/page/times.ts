@@ -19,7 +19,7 @@ function timeElement([at, format, none = null]: Moment, isLately?: true): Child 
   return html`<time datetime=${instant.toISOString()} data-ago=${isLately}>${format(instant.getTime())}</time>`;
 }
 
-/** Fills words with children: `until {time}`. */
+/** Puts nodes in place of a text's `{name}`s, as in `until {time}`. */
 export function phrase(text: string, values: Readonly<Record<string, Child>>): Child[] {
   const parts = text.split(/\{(\w+)\}/);
   return parts.map((part, index) =>

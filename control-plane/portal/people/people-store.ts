@@ -12,7 +12,10 @@ export type Member = Awaited<ReturnType<typeof listMembers>>[number];
 interface PasswordSet {
   readonly userId: string;
   readonly passwordHash: string;
-  /** The hash that the current password matched. null: a session of a link needs none, once. */
+  /**
+   * The hash that the current password matched. null: not checked, since the session began by a
+   * link.
+   */
   readonly verifiedHash: string | null;
   readonly sessionId: string;
   readonly accountId: string;
@@ -119,7 +122,7 @@ async function setPassword(
   const { log } = await requireAuthority(database, tx, { accountId, ...by });
   const person = await takePerson(database, tx, userId);
   if (person === undefined || person.mailKey === null) return 'impossible';
-  // The answer to a first try was lost.
+  // An earlier try set it, and its answer was lost.
   if (person.passwordHash === passwordHash) return 'set';
   const session = await tx
     .selectFrom('sessions')
@@ -136,7 +139,7 @@ async function setPassword(
     .set({ password_hash: passwordHash })
     .where('id', '=', userId)
     .execute();
-  // A session of a link sets a password only once without the current one.
+  // A session that began by a link may set a password once without the current password.
   await tx
     .updateTable('sessions')
     .set({ method: 'password' })

@@ -212,7 +212,7 @@ const UNCORRECTABLE: readonly ErrorCode[] = [
   'RESULT_EXPIRED',
 ];
 
-/** Undefined: the error is not a refusal of what was sent. */
+/** Undefined: the request is not at fault. */
 function playgroundRefusalOf(
   error: unknown,
 ): (Shown & { readonly retryAfterS?: number | undefined }) | undefined {

@@ -1,5 +1,5 @@
 /**
- * What a request for a page knows: the person, language and form, as the guard noted them, and the
+ * Facts of a request for a page: the person, language and form, as the guard noted them, and the
  * reasons of a refusal.
  */
 

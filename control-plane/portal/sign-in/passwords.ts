@@ -107,7 +107,7 @@ function parametersOf(password: string, nonce: Buffer, costs: PasswordCosts): Ar
   };
 }
 
-/** @throws Error the database holds what this program never wrote */
+/** @throws Error: this program did not write the stored text */
 function parse(stored: string) {
   const [, memory, passes, parallelism, nonce = '', hash = ''] = FORM.exec(stored) ?? [];
   if (memory === undefined) throw new Error('a stored password has another form');
@@ -133,7 +133,7 @@ export const PASSWORD_LENGTH_MAX = 128;
 
 export type PasswordFault = 'tooShort' | 'tooLong' | 'common' | 'likeMail';
 
-/** Such a part is trivial: it is what people append or repeat. */
+/** Such a part is trivial: people append or repeat it. */
 const OWN_PART_LENGTH_MAX = 3;
 
 let common: Promise<ReadonlySet<string>> | undefined;

@@ -103,7 +103,7 @@ export function keepKnown(reply: FastifyReply, known: string): void {
   setCookie(reply, 'device', known, KNOWN_S);
 }
 
-/** The token of forms that strangers see too, from their session or the visitors' cookie. */
+/** The token of forms that visitors see too, from their session or the visitors' cookie. */
 function csrfOfVisitor(reply: FastifyReply): string {
   const { request } = reply;
   const csrf = maybeCsrf(request);
@@ -204,7 +204,7 @@ interface KeptFlow extends OpenIdFlow {
 
 /**
  * To the identity provider and back. Starts with a link, since the security policy forbids forms to
- * other hosts. A cookie holds what the browser must come back with.
+ * other hosts. The browser must come back with the values in a cookie.
  */
 function registerProviderRoutes(
   account: FastifyInstance,

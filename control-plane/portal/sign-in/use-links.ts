@@ -50,8 +50,8 @@ export class UseLinks {
   }
 
   /**
-   * Takes the password of the person with the mail, or a new one. Only somebody who knows the
-   * password, or is let in, learns whether the person exists.
+   * A person who has the invited mail gives their current password, a new person a new one. A
+   * refusal does not reveal whether the person exists.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   async acceptInvitation(token: string, password: string, by: LinkUser): Promise<AcceptOutcome> {
@@ -65,8 +65,8 @@ export class UseLinks {
     const attempt = { mail, address, browser: by.known, person };
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
-    // Whoever proves a mail for the first time needs no current password. A signed-in person does,
-    // since a typing error would set another.
+    // Somebody who proves a mail for the first time needs no current password. A signed-in person
+    // needs it, since a typing error would set another password.
     const isSignedIn = by.userId !== undefined;
     const isNew = person === undefined || (link.provesMail && !person.isProven && !isSignedIn);
     const stored = isNew ? null : person.passwordHash;
