@@ -9,8 +9,8 @@
 import { PIXEL, toBytes, toFloats } from './pixel';
 
 /**
- * Improves both colours in place, pixel by pixel, from the neighbours' newest values: a 2x2 system
- * for the pixel's two colours, the same for each channel.
+ * Improves both colours in place, pixel by pixel, from the neighbours' newest values. Solves a 2x2
+ * system for a pixel's foreground and background, with one matrix for all channels.
  * @param softOnly leaves fully opaque and fully transparent pixels unchanged
  * @param smoothness weight between neighbours of the same alpha
  * @param gradientWeight weight added for a step of alpha from 0 to 1

@@ -101,7 +101,7 @@ export function uncertainShares(
   }
 }
 
-/** Writes only shares above 0. */
+/** Writes only uncertain shares above 0: `out` is zero before. */
 function sharesOfRow(counts: usize, width: i32, reach: i32, rows: i32, out: usize): void {
   let sum = 0;
   for (let x = 0; x < width + reach; x++) {

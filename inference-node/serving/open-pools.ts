@@ -153,7 +153,7 @@ async function startOnProvider(parts: EngineParts): Promise<ProviderStart> {
   return { ...chosen, prepared, gpu: undefined };
 }
 
-/** If no GPU is requested, it is that of every child. */
+/** The environment of engines. If no GPU is requested, it is that of every child. */
 export async function readEngineEnv({
   config,
   log,

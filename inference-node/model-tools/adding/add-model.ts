@@ -26,7 +26,7 @@ interface AddOptions {
   readonly name?: string | undefined;
   readonly sha256?: string | undefined;
   readonly facts: Facts;
-  /** A person's manifest states the facts. Otherwise a draft is written for open facts. */
+  /** The manifest of a person states the facts. Otherwise a draft is written for unknown facts. */
   readonly hasManifest?: boolean;
   readonly licence: StatedLicence & { readonly whole?: ModelManifest['licence'] | undefined };
   readonly memoryMaxBytes?: number | undefined;
@@ -88,7 +88,7 @@ export async function addModel(
   await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
   const prepared = await context.prepare(placed.manifest);
   const isKept = probe.mended === true && prepared.sha256 === files[0].sha256;
-  // A graph that was not mended takes more than was measured.
+  // A graph that was not mended takes more memory than was measured.
   const { manifest, json } = isKept
     ? describeAdded({
         ...described,

@@ -55,7 +55,7 @@ const FORMS: Readonly<Record<OpenFact, string>> = {
 };
 
 /**
- * Writes what the graph says, and null for each open fact. Replaces no file.
+ * Writes the facts that the graph shows, and null for each unknown one. Replaces no file.
  * @returns a message for a person
  */
 export async function writeDraft(

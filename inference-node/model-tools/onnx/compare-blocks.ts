@@ -18,8 +18,8 @@ import type { Mended } from './mend.ts';
 import { removeUnused } from './rewrites.ts';
 
 /**
- * float32 [1, strips of all blocks]: root mean square of a strip's difference, divided by that of
- * its block, in units of the largest allowed.
+ * float32 [1, strips of all blocks]. A number is the root mean square of the strip's difference,
+ * divided by that of its block's values and by DIFFERENCE_MAX. Above 1 the strip differs too much.
  */
 export const DIFFERENCES_OUTPUT = 'matting.differences';
 

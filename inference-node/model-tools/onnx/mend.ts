@@ -22,13 +22,14 @@ export interface Mended {
 }
 
 /**
- * Constants must be initialisers.
- * @throws ModelError `prepare` for its opset
+ * The graph's constants must be initialisers.
+ * @throws ModelError `prepare` if the graph's opset cannot be raised
  */
 export function mendDeformableConvolutions(graph: Graph): Mended {
   const { blocks, refused } = findDeformableBlocks(graph, BLOCKS_MAX);
   if (blocks.length === 0) return { graph, blocks, refused };
-  // First: this pass does not know the operator. It keeps nodes that it does not change as objects.
+  // Raises first, since raiseOpset does not know DeformConv. It returns unchanged nodes as the same
+  // objects.
   const raised = raiseOpset(graph, OPSET_OF_DEFORM_CONV);
   const byConv = new Map(blocks.map(block => [block.conv, block]));
   const nodes = raised.nodes.map(node => {

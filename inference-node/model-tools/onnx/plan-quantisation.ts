@@ -114,7 +114,9 @@ function readByFloat32(
   return found;
 }
 
-/** Values between the matte and the convolutions of logits, with their outputs. */
+/**
+ * Outputs from the last feature convolutions to the matte: they hold logits or the matte itself.
+ */
 function floatTail(graph: Graph): ReadonlySet<string> {
   const makers = makersOf(graph.nodes);
   const tail = new Set<string>();

@@ -39,7 +39,7 @@ const list = (names: string): ReadonlySet<string> => new Set(names.split(/\s+/))
 
 interface Raise {
   readonly from: number;
-  /** Unchanged but for element types and new optional parts. */
+  /** Operators whose change is only in element types and new optional parts. */
   readonly unchanged: ReadonlySet<string>;
   /** Their axes move from an attribute to the last input. */
   readonly axesMoved: ReadonlySet<string>;
@@ -128,7 +128,7 @@ function moveAxes(graph: Graph, moved: ReadonlySet<string>): Graph {
   return { ...graph, nodes, initialisers };
 }
 
-/** Other passes expect constants in one form; value_int and the like stay. */
+/** Makes Constant nodes with a tensor (`value`) initialisers, the form that other passes read. */
 export function liftConstants(graph: Graph): Graph {
   const initialisers = new Map<string, Tensor>(graph.initialisers);
   const nodes: GraphNode[] = [];
@@ -277,8 +277,8 @@ export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Grap
 }
 
 /**
- * If the Cast made an output of the graph, the source's maker takes its name; an Identity makes it
- * if the source is an input.
+ * Renames the Cast's readers to its source. If the Cast made an output of the graph, the source's
+ * maker takes the output's name; if the source is an input, an Identity makes the output.
  */
 function rename(nodes: readonly GraphNode[], graph: Graph, aliases: ReadonlyMap<string, string>) {
   const outputNames = new Map<string, string>();

@@ -11,7 +11,7 @@ export interface PictureInput {
   readonly input: TensorFacts;
   readonly type: InputType;
   readonly layout: Layout;
-  /** Null: open. 4: with a trimap. */
+  /** Null: the graph leaves it open. 4: with a trimap. */
   readonly channels: 3 | 4 | null;
   readonly width: number | null;
   readonly height: number | null;
@@ -29,7 +29,7 @@ export function describeTensors(tensors: readonly TensorFacts[]): string {
 
 type Dims = readonly (number | null)[];
 
-/** Null: open. Undefined: no shape is stated. */
+/** Null: the graph leaves the size open. Undefined: no shape is stated. */
 function dimsOf({ shape = [] }: TensorFacts): Dims | undefined {
   if (shape.length === 0) return undefined;
   return shape.map(dim => (typeof dim === 'number' && dim > 0 ? dim : null));

@@ -139,7 +139,7 @@ class Download {
       }
       return total === '*' ? undefined : Number(total);
     }
-    // The earlier bytes are another file's, or this is all of it.
+    // The earlier bytes are another file's, or the answer is the whole file.
     await this.#beginAgain();
     if (status === 416) throw new InterruptedError('it sends no part of the file');
     if (status !== 200) throw this.#refusal(status);

@@ -44,7 +44,9 @@ export class Callers {
   readonly #options: CallersOptions;
   /** Digests have equal lengths, so a comparison reveals nothing about a token's. */
   #known: readonly { readonly digest: Buffer; readonly caller: Caller }[] = [];
-  /** State at the start: a list that lost its last token opens the node to nobody. */
+  /**
+   * Fixed at the start: if a list loses its last token later, the node does not open to everyone.
+   */
   readonly #isOpen: boolean;
   readonly #images = new Map<string, number>();
 
@@ -69,7 +71,7 @@ export class Callers {
     if (given.length > 1) return undefined;
     if (given.length === 1) {
       const digest = digestOf(String(given[0]));
-      // Compares with all, so that the time does not reveal the match.
+      // Compares with every token, so that the time does not reveal the match.
       const found = this.#known.filter(known => timingSafeEqual(known.digest, digest));
       return found[0]?.caller;
     }

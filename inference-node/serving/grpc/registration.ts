@@ -41,7 +41,7 @@ const REGISTRATION_BOUNDS = {
   callTimeoutMs: 3000,
   backoffMinMs: 1000,
   backoffMaxMs: 15_000,
-  /** Limits what a control plane requests. */
+  /** Bounds of the intervals that a control plane may request. */
   heartbeatMinMs: 500,
   heartbeatMaxMs: 30_000,
 };

@@ -11,7 +11,7 @@ export type CommercialUse = (typeof COMMERCIAL_USES)[number];
 
 export interface UseTerms {
   readonly commercialUse: CommercialUse;
-  /** Who states the use, and what is not stated, in one line. */
+  /** The source of the use, and the facts that it leaves open, in one line. */
   readonly reason: string;
   /** A URL. unknown: nobody states the use. */
   readonly source: string;

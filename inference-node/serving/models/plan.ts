@@ -120,7 +120,7 @@ export function parsePlanOutlines(json: string, file: string): readonly PlanOutl
   }
   return plans.map(([name, { goodFor, models: entries }], i) => {
     if (!SELECTABLE_NAME.test(name)) {
-      // The name itself may have any characters.
+      // The error gives the plan's number, since the name may have any characters.
       throw fieldError(file, `the name of plan ${i + 1}`, `must be ${SELECTABLE_NAME_FORM}`);
     }
     if (entries[0]?.role !== 'subject') throw fieldError(file, name, 'must begin with a subject');
@@ -163,8 +163,8 @@ export function requireRole(
 }
 
 /**
- * What `gate` does not permit; empty: admitted. A refused model is neither fetched nor prepared,
- * and no caller can request it.
+ * Uses that `gate` requires and the terms do not permit; empty: admitted. A refused model is
+ * neither fetched nor prepared, and no caller can request it.
  */
 export function refusalsOf(
   { licence: { weights, trainingData } }: Pick<ModelManifest, 'licence'>,

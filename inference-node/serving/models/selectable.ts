@@ -1,4 +1,4 @@
-/** What a node serves and a request may name: a plan, or a model alone. */
+/** A node serves, and a request may name, a selectable: a plan, or a model alone. */
 
 import { createHash } from 'node:crypto';
 import type { CommercialUse, UseTerms } from './licence.ts';
@@ -20,8 +20,8 @@ export function selectableOf({ name, models }: Plan, goodFor = ''): Selectable {
 }
 
 /**
- * Hash, hexadecimal, of what decides the mattes. Nodes of other providers, precisions and releases
- * have the same one.
+ * Hash, hexadecimal, of all facts that decide the mattes. Nodes of other providers, precisions and
+ * releases have the same hash.
  */
 export function sumOf({ models }: Pick<Selectable, 'models'>): string {
   const deciding = models.map(({ model, role }) => [

@@ -58,7 +58,10 @@ interface AnswerRecord {
 
 const MACHINES_MAX = 32;
 
-/** Undefined if right, else in one line what is wrong. Calls `stored` only without a record. */
+/**
+ * Undefined if the answer is right, else the fault in one line. Calls `stored` only without a
+ * record.
+ */
 export async function checkAnswer(
   model: PreparedModel,
   stored: () => Promise<readonly number[]>,
@@ -192,7 +195,7 @@ export function summariseAnswer({ alpha, width, height }: Matte): number[] {
   return Array.from(sums, (sum, block) => Math.round(sum / (counts[block] ?? 1)));
 }
 
-/** Undefined if the answers agree, else in one line how they differ. */
+/** Undefined if the answers agree, else the difference in one line. */
 export function compareAnswers(
   found: readonly number[],
   stored: readonly number[],

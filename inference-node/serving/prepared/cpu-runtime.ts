@@ -64,7 +64,7 @@ interface Runnable {
   readonly peakBytes: number;
 }
 
-/** `refusal`: OpenVINO does not take the graph, or its matte differs, so it never runs it. */
+/** `refusal`: OpenVINO refused the graph, or its matte differs. It never runs this graph here. */
 type Compared = { readonly machine: string } & (Runnable | { readonly refusal: string });
 
 export const NOT_COMPARED = 'OpenVINO was not compared with it on this machine';
@@ -79,7 +79,7 @@ type RecordedChoice =
   /** `reason`: why OpenVINO does not run it. Undefined: it need not. */
   | { readonly runtime: 'onnxruntime'; readonly reason?: string };
 
-/** Reads what preparing recorded. A machine without a record runs ONNX Runtime. */
+/** Reads the choice that preparing recorded. A machine without a record runs ONNX Runtime. */
 export async function readChoice(
   model: PreparedModel,
   { wanted, openvino }: RuntimeOptions,
@@ -145,7 +145,7 @@ export async function prepareRuntime(
   const isDone = async () => {
     if (known === undefined) return false;
     const verdict = judge(known, wanted);
-    // If the operator names OpenVINO, it tries again what it refused.
+    // If the operator names OpenVINO, preparing tries again graphs that it refused.
     if (typeof verdict === 'string') return !isRequired(model, options);
     return (await whyUnusable({ path, sha256: verdict.compiled })) === undefined;
   };
@@ -175,7 +175,7 @@ export async function prepareRuntime(
   return await read();
 }
 
-/** A string says why it is not OpenVINO. */
+/** @returns a text with the reason if OpenVINO is not chosen */
 function judge(known: Compared, wanted: CpuRuntimeChoice): Runnable | string {
   if ('refusal' in known) return known.refusal;
   const isSlow = wanted === 'auto' && known.timeShare > TIME_SHARE_MAX;

@@ -27,7 +27,7 @@ interface DeviceAnswerOptions
   readonly machine: Machine;
 }
 
-/** Undefined if they agree, else in one line what is wrong. */
+/** Undefined if they agree, else the fault in one line. */
 export async function checkAnswerOnDevice(
   options: DeviceAnswerOptions,
 ): Promise<string | undefined> {

@@ -22,7 +22,7 @@ import type { RangesFile } from './ranges.ts';
 import { weightsPath } from './weights-cache.ts';
 
 /**
- * Raise it with every change of what model-tools write, so that old files are not used.
+ * Raise it with every change of model-tools' output, so that old files are not used.
  * model-tools/preparing/prepared-bytes.test.ts has a digest for each number.
  */
 export const PREPARER_REVISION = 3;

@@ -80,7 +80,8 @@ export class Child<Incoming> {
     try {
       child = spawnProcess(options);
     } catch (error) {
-      // Node reports most failures through 'error' but throws some, of which ENOMEM may pass.
+      // Node reports most failures by 'error' but throws some. An ENOMEM may be gone at the next
+      // try.
       this.#error = error as Error;
       process.nextTick(() => this.#finish(null, null));
       return;

@@ -2,8 +2,8 @@ import { writeFileSync } from 'node:fs';
 
 /**
  * The kernel's oom_score_adj. The node and the engines of shipped models have 0. A picture worker
- * holds one image and is replaced. An engine of an added model runs a stranger's graph, so it goes
- * before the picture of a caller who has nothing to do with it.
+ * holds one image and is replaced. An engine of an added model runs a graph of unknown origin, so
+ * it ends before another caller's picture.
  */
 const OOM_SCORES = { pictureWorker: '500', addedEngine: '800' } as const;
 

@@ -115,7 +115,7 @@ function parseRecord(text: string): InstalledRecord | undefined {
   return { runtimeVersion: version, source, files, libraryFolders };
 }
 
-/** For the operator: one line on what is wrong and what to do. */
+/** For the operator: the fault and the remedy in one line. */
 export class ProviderError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message.replace(/\s*\n\s*/g, ' '), { cause });

@@ -113,7 +113,7 @@ function kindOf({ device }: GpuStart): string | undefined {
 
 /**
  * Compares every model with its stored answer, once on each kind of GPU.
- * @returns undefined if all are right, else in one line which is wrong
+ * @returns undefined if all are right, else the fault in one line
  */
 export async function wrongAnswer(start: GpuStart, plan: Plan): Promise<string | undefined> {
   const { config, make, engineEnv, device, cpuThreads, ending } = start;

@@ -38,7 +38,7 @@ const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
 const MODEL_IDLE_SMALL_MS = 300_000;
 
-/** No others, so that a codec taken over by a hostile file finds no token. */
+/** Without other variables a codec taken over by a hostile file finds no token. */
 const CHILD_VARIABLES: ReadonlySet<string> = new Set([
   'PATH',
   'HOME',
@@ -157,7 +157,7 @@ export function readCpuRuntime(whole: EnvReader): CpuRuntimeChoice {
   });
 }
 
-/** A folder in the model folder survives an installation of packages. */
+/** The default is in the model folder: an installation of npm packages leaves it alone. */
 export function readProviderDir(reader: EnvReader, { modelDir }: ModelSettings, cwd: string) {
   const inModelDir = path.join(modelDir, 'providers');
   const providerDir = reader.string('MATTING_PROVIDER_DIR', {

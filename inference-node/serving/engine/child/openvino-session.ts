@@ -20,7 +20,7 @@ type Out = [Handle];
 const property = koffi.struct('ov_property_t', { key: 'str', value: 'str' });
 const shape = koffi.struct('ov_shape_t', { rank: 'int64', dims: 'int64 *' });
 const dimension = koffi.struct('ov_dimension_t', { min: 'int64', max: 'int64' });
-/** Ranges of the rank and of each size. A range from -1 is open. */
+/** Ranges of the rank and of each size. A range that begins with -1 has no bounds. */
 const partialShape = koffi.struct('ov_partial_shape_t', {
   rank: dimension,
   dims: koffi.pointer(dimension),

@@ -21,7 +21,9 @@ const ROUNDS = 5;
 /** Rounds if the ratio is near the limit, so that equal machines choose equally. */
 const ROUNDS_NEAR = 20;
 const NEAR = 0.06;
-/** From this many processor ticks (10 ms) a run on, two rounds suffice. BiRefNet lite takes 800. */
+/**
+ * If a run takes this many processor ticks (10 ms), two rounds suffice. BiRefNet lite takes 800.
+ */
 const LONG_TICKS = 300;
 const ROUNDS_OF_LONG = 2;
 const CLOSE_MAX_MS = 5_000;

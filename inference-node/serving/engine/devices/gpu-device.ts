@@ -41,7 +41,7 @@ export class OpeningMutex {
   #holder: object | undefined;
   readonly #waiting: { readonly who: object; readonly begin: () => void }[] = [];
 
-  /** Calls `begin` once, now or after those before; never after `leave(who)`. */
+  /** Calls `begin` once: now, or after the callers before. Never after `leave(who)`. */
   take(who: object, begin: () => void): void {
     this.leave(who);
     this.#waiting.push({ who, begin });

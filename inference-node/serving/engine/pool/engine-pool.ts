@@ -46,15 +46,15 @@ export interface EnginePoolSnapshot {
 
 /**
  * refused: the model makes no matte of this picture, but does of the check picture. failed: the
- * engine reported an error. lost: it died under the image. dropped: the caller had left.
+ * engine reported an error. lost: its engine died during the run. dropped: the caller had left.
  */
 export const RUN_OUTCOMES = ['succeeded', 'refused', 'failed', 'lost', 'dropped'] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 
 /**
- * Counted when an engine ended or was killed. load: not ready yet. idle: no image in it. run: under
- * an image. watchdog: its run took too long. fault: its run reported an error, so its context is
- * not trusted. device: its GPU is lost. shortage: other programs left its run too little GPU
+ * Counted when an engine ended or was killed. load: before it was ready. idle: between runs. run:
+ * during a run. watchdog: its run took too long. fault: its run reported an error, so its context
+ * is not trusted. device: its GPU is lost. shortage: other programs left its run too little GPU
  * memory. memory: an added model took or kept more than its limit (engine-bounds.ts).
  */
 export const ENGINE_DEATH_CAUSES = [

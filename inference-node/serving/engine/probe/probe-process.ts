@@ -80,7 +80,7 @@ export class ProbeProcess {
 
   #allow(ms: number): void {
     clearTimeout(this.#timer);
-    // The limit itself: the timer may fire late.
+    // Computed before the wait: the timer may fire late.
     const seconds = Math.round((performance.now() - this.#startedAtMs + ms) / 1000);
     this.#timer = setTimeout(() => {
       this.#kill(refusal(`the probe did not end within ${seconds} s: it was ${this.#doing}`));
