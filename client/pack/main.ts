@@ -1,8 +1,8 @@
 /**
  * Builds the package for callers into client/build: JavaScript and types, for `import` and for
- * `require`, as client.tgz. The workspace has no version, so that npm packs no package without
- * them: the version of the project is written into the built one.
- *   main.ts [folder of a client, whose project is one above; its own unless given]
+ * `require`, as client.tgz. The workspace has no version, so that nobody packs it with npm by
+ * mistake. The build writes the project's version into the manifest.
+ * main.ts [folder of a client, whose project is one above; its own unless given]
  */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -16,7 +16,7 @@ const made = path.join(build, 'package');
 
 const read = (file: string) => JSON.parse(readFileSync(path.join(client, file), 'utf8'));
 
-/** @throws Error with what the program said */
+/** @throws Error with the program's output */
 function run(program: string, ...args: string[]): void {
   const { status, error, output } = spawnSync(program, args, { cwd: client, encoding: 'utf8' });
   if (status === 0) return;

@@ -1,4 +1,4 @@
-/** One request under way: its time limit, the caller's signal, and the file that it answers. */
+/** One request under way: its time limit, the caller's signal, and the file of its answer. */
 import { noAnswer } from './errors.ts';
 import type { Patience } from './patience.ts';
 
@@ -11,7 +11,7 @@ export class Attempt {
   readonly #patience: Patience;
   readonly #onAbort = () => this.#controller.abort(this.#patience.signal?.reason);
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Why it was ended, where the time was spent. */
+  /** Set if the time limit ended the attempt. */
   timedOut: Error | undefined;
 
   constructor(patience: Patience) {
@@ -23,7 +23,7 @@ export class Attempt {
     return this.#controller.signal;
   }
 
-  /** Allows that much time from now, and never more than the call has. */
+  /** Allows this much time from now, within the time of the whole call. */
   allow(maxMs: number): void {
     clearTimeout(this.#timer);
     const ms = Math.max(1, Math.min(maxMs, this.#patience.leftMs));
@@ -43,7 +43,7 @@ export class Attempt {
   }
 }
 
-/** Pieces of a file as they come. To be read to its end, or ended. */
+/** Pieces of a file as they come. The caller must read to the end, or call `end`. */
 export class PieceReader {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   readonly #attempt: Attempt;
@@ -51,13 +51,13 @@ export class PieceReader {
   constructor(response: Response, attempt: Attempt) {
     this.#reader = response.body?.getReader();
     this.#attempt = attempt;
-    // How long the consumer takes is its own affair.
+    // The time limit does not count the time that the consumer takes.
     attempt.pause();
   }
 
   /**
-   * Undefined at the end. Rejects with NO_ANSWER where the answer breaks off, with the signal's
-   * reason where it is aborted.
+   * Undefined at the end. Rejects with NO_ANSWER if the answer breaks off, or with the reason of
+   * the caller's signal.
    */
   async read(): Promise<Uint8Array | undefined> {
     const attempt = this.#attempt;
@@ -76,7 +76,7 @@ export class PieceReader {
 
   end(): void {
     this.#attempt.end();
-    // The client does not need the rest of the body, and it already knows of a broken one.
+    // The client does not need the rest of the body, and a broken body was already reported.
     this.#reader?.cancel().catch(() => undefined);
   }
 }

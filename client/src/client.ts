@@ -45,15 +45,15 @@ export const PATHS = {
   models: '/v1/models',
 } as const;
 
-/** A read is not compared or stored by its key, yet may have to have one. */
+/** The service neither compares nor stores the key of a read, but may require one. */
 const READ_KEY = 'read';
-/** Jobs of a page of a list: the service's bound. */
+/** Jobs on one page of a list: the service's bound. */
 const LIST_MAX = 100;
-/** Between two looks at a job, where the service does not say. */
+/** Time between two polls of a job if the service does not name one. */
 const POLL_MS = 1000;
-/** Between the first two looks at a batch; later ones are as far apart as the service says. */
+/** Time between the first two polls of a batch. Later ones follow the service's Retry-After. */
 const FIRST_POLL_MS = 250;
-/** The pause before the client submits a job again that failed for the moment. */
+/** Pause before the client submits a job again that failed with `retryable`. */
 const FIRST_PAUSE_MS = 1000;
 
 type FinalJob = Exclude<Job, QueuedJob | ProcessingJob>;
@@ -70,11 +70,11 @@ export interface MattingClientOptions {
   /** The address of the service, such as `https://matting.example.com`. */
   readonly baseUrl: string | URL;
   readonly apiKey: string;
-  /** Another one than the runtime's, for a proxy or a test. */
+  /** Default: the runtime's. Replace it for a proxy or a test. */
   readonly fetch?: Fetch;
   /**
-   * How long an answer may take before its request is sent again; 150 s unless given. The service
-   * waits for a job up to 120 s.
+   * Longest wait for an answer before the client sends the request again. Default: 150 s. The
+   * service itself waits for a job up to 120 s.
    */
   readonly answerMsMax?: number;
 }
@@ -83,22 +83,22 @@ export type CallOptions = PatienceOptions;
 
 export interface SubmitOptions extends CallOptions {
   /**
-   * Names the picture, in 1 to 128 printable ASCII characters. Store it where it survives this
-   * process: a later call with the same key is not charged again. Default: a new key for each call
-   * and its retries.
+   * Identifies the submission, in 1 to 128 printable ASCII characters. Store it where it survives
+   * this process: a later call with the same key is not charged again. Default: a new key for each
+   * call and its retries.
    */
   readonly idempotencyKey?: string | undefined;
 }
 
 type Downloadable = string | URL | Pick<SucceededJob, 'result'>;
 
-/** A picture that is cut out, with its file still to be read. */
+/** A cut-out whose file the caller still has to read. */
 export interface OpenCutOut extends ResultFile {
   readonly jobId: string;
-  /** The download link, good for a day; needs no key. */
+  /** The download link, valid for a day. It needs no key. */
   readonly url: string;
   readonly idempotencyKey: string;
-  /** `null`: the service saw none. `undefined`: it did not say. */
+  /** `null`: the service saw no subject. `undefined`: the service did not say. */
   readonly subject: Subject | null | undefined;
   readonly warnings: readonly ResultWarning[];
 }
@@ -118,14 +118,14 @@ export class MattingClient {
   readonly #authorization: string;
   readonly #transport: Transport;
 
-  /** @throws TypeError where an address or key is none. */
+  /** @throws TypeError if the address or the key is not valid */
   constructor(options: MattingClientOptions) {
     const { baseUrl, apiKey, fetch } = options;
     const url = new URL(baseUrl);
     if (!/^https?:$/.test(url.protocol) || url.username !== '' || url.search + url.hash !== '') {
       throw new TypeError('baseUrl must be http(s)://host[:port][/path]');
     }
-    // Programs without types pass what the environment does not have.
+    // Untyped programs pass undefined if the environment lacks the variable.
     if (!apiKey) throw new TypeError('apiKey is missing: is MATTING_API_KEY set?');
     if (!/^[!-~]+$/.test(apiKey)) throw new TypeError('apiKey must be printable ASCII');
     this.#baseUrl = url.href.replace(/\/+$/, '');
@@ -137,15 +137,15 @@ export class MattingClient {
   }
 
   /**
-   * A picture in, its cut-out out. Tries until there is one, or an answer that no retry would
-   * change, or the call is given up.
-   * @throws MattingError; the signal's reason where it is aborted.
+   * Cuts out a picture. Tries until it has the result, or an error that no retry can change, or
+   * until the time is over.
+   * @throws MattingError; the signal's reason after an abort
    */
   async cutOut(request: MattingRequest, options: SubmitOptions = {}): Promise<CutOut> {
     return wholeOf(await this.openCutOut(request, options));
   }
 
-  /** Does what `cutOut` does, and streams the file: for large files, and for writing to a disk. */
+  /** Like `cutOut`, but streams the file: for large files, and for writing to a disk. */
   async openCutOut(request: MattingRequest, options: SubmitOptions = {}): Promise<OpenCutOut> {
     const idempotencyKey = keyOf(options);
     const patience = new Patience(options);
@@ -158,15 +158,15 @@ export class MattingClient {
     }
     const { job_id: jobId, result } = outcome;
     const file = await openResult(this.#transport, result.url, patience);
-    // A service of 0.1.0 says less.
+    // A service of version 0.1.0 leaves out these fields.
     const { url, subject, warnings = [] } = result;
     return { jobId, url, subject, warnings, idempotencyKey, ...file };
   }
 
   /**
-   * Submits a picture and does not wait for it.
-   * @returns the job as it is now: of a key that came before, perhaps long final.
-   * @throws MattingError; the signal's reason where it is aborted.
+   * Submits a picture and does not wait for its job.
+   * @returns the job as it is now; for a repeated key perhaps final already
+   * @throws MattingError; the signal's reason after an abort
    */
   async submit(request: MattingRequest, options: SubmitOptions = {}): Promise<Job> {
     const idempotencyKey = keyOf(options);
@@ -175,7 +175,7 @@ export class MattingClient {
     return jobOf(await this.#post(PATHS.jobs, submission, idempotencyKey, patience));
   }
 
-  /** Submits a picture and waits for its job, through retries like `cutOut`; downloads nothing. */
+  /** Submits a picture and waits for its job, with the retries of `cutOut`. Downloads nothing. */
   async run(request: MattingRequest, options: SubmitOptions = {}): Promise<SucceededJob> {
     const idempotencyKey = keyOf(options);
     const patience = new Patience(options);
@@ -186,8 +186,8 @@ export class MattingClient {
   }
 
   /**
-   * Corrects the result of a job that was submitted with `correctable`, and waits like `run`: a new
-   * job, which costs nothing.
+   * Corrects the result of a job that was submitted with `correctable`. Waits for the new job like
+   * `run`. A correction costs nothing.
    */
   async correct(
     job: string | Pick<Job, 'job_id'>,
@@ -210,8 +210,8 @@ export class MattingClient {
 
   /**
    * Waits until the job has succeeded.
-   * @throws MattingError with the job's own code where it failed: with `retryable`, submit it again
-   * with the same key; RESULT_EXPIRED where its result is gone.
+   * @throws MattingError with the code of a failed job: if it is `retryable`, submit it again with
+   * the same key; RESULT_EXPIRED if the result is gone
    */
   async wait(job: string | Pick<Job, 'job_id'>, options: CallOptions = {}): Promise<SucceededJob> {
     const jobId = typeof job === 'string' ? job : job.job_id;
@@ -247,8 +247,9 @@ export class MattingClient {
   }
 
   /**
-   * Cancels a job that is queued, or deletes the result of one that succeeded.
-   * @returns the job as it is then. @throws MattingError JOB_NOT_CANCELLABLE while a node has it
+   * Cancels a queued job, or deletes the result of a succeeded one.
+   * @returns the job afterwards
+   * @throws MattingError JOB_NOT_CANCELLABLE while a node processes it
    */
   async deleteJob(jobId: string, options: CallOptions = {}): Promise<Job> {
     return jobOf(await this.#ask('DELETE', jobPath(jobId), new Patience(options)));
@@ -278,7 +279,7 @@ export class MattingClient {
     return batchOf(await this.#get(batchPath(batchId), new Patience(options)));
   }
 
-  /** Waits until every item has ended, well or not. */
+  /** Waits until every item has ended, with success or not. */
   async waitForBatch(batchId: string, options: CallOptions = {}): Promise<Batch> {
     const patience = new Patience(options);
     for (const pause = new Backoff(FIRST_POLL_MS); ; ) {
@@ -292,7 +293,7 @@ export class MattingClient {
     }
   }
 
-  /** Yields the items in their order, each as its job is now. */
+  /** Yields the items in their order, each with the current state of its job. */
   async *batchResults(batchId: string, options: CallOptions = {}): AsyncGenerator<BatchResult> {
     for (let cursor = 0; ; ) {
       const path = `${batchPath(batchId)}/results${queryOf({ limit: LIST_MAX, cursor })}`;
@@ -303,7 +304,7 @@ export class MattingClient {
     }
   }
 
-  /** Reads a page of results, again where it breaks off. */
+  /** Reads a page of results. If the answer breaks off, reads the page again. */
   async #page(path: string, patience: Patience) {
     const isFile = (type: string) => type.startsWith('application/jsonl');
     const request = { method: 'GET', url: this.#url(path), isFile } as const;
@@ -327,17 +328,17 @@ export class MattingClient {
     }
   }
 
-  /** Cancels what no node has begun; its credits are returned. */
+  /** Cancels the items that no node has begun, and returns their credits. */
   async cancelBatch(batchId: string, options: CallOptions = {}): Promise<Batch> {
     return batchOf(await this.#ask('DELETE', batchPath(batchId), new Patience(options)));
   }
 
-  /** The file of a job, or behind a result link. */
+  /** Downloads the file of a job or of a result link. */
   async download(from: Downloadable, options: CallOptions = {}): Promise<Download> {
     return wholeOf(await this.openDownload(from, options));
   }
 
-  /** Does what `download` does, and streams the file. */
+  /** Like `download`, but streams the file. */
   async openDownload(from: Downloadable, options: CallOptions = {}): Promise<ResultFile> {
     const link = typeof from === 'string' || from instanceof URL ? String(from) : from.result.url;
     return openResult(this.#transport, link, new Patience(options));
@@ -349,7 +350,7 @@ export class MattingClient {
   }
 
   /**
-   * Reads the account's use: by default the last 30 days, by day.
+   * Reads the account's usage: by default the last 30 days, by day.
    * @param question dates in UTC, `2026-11-21`, both included, at most 366 days
    */
   async usage(
@@ -369,7 +370,7 @@ export class MattingClient {
     return bodyOf<Body>(answer, body => Array.isArray(body.models)).models;
   }
 
-  /** The succeeded job, or an answer that is its file. */
+  /** Returns the succeeded job, or the answer that is the file itself. */
   async #carryOut(
     path: string,
     submission: Submission,
@@ -382,7 +383,7 @@ export class MattingClient {
       if (isFileAnswer(answer)) return answer;
       const outcome = refusalOf(answer) ?? outcomeOf(await this.#final(jobOf(answer), patience));
       if (!(outcome instanceof MattingError)) return outcome;
-      // A job that failed for the moment freed its key, so the same request makes a new job.
+      // A job that failed with `retryable` frees its key, so the same request makes a new job.
       if (!outcome.retryable) throw outcome;
       await patience.beforeRetry(outcome, again);
     }
@@ -431,7 +432,7 @@ export class MattingClient {
     return ask(this.#transport, { method, url: this.#url(path), headers }, patience);
   }
 
-  /** The URL is always of this service: no answer sends the key anywhere else. */
+  /** The URL is always of this service: no answer can make the client send the key elsewhere. */
   #url(path: string): string {
     return `${this.#baseUrl}${path}`;
   }
@@ -447,7 +448,10 @@ function keyOf({ idempotencyKey = newKey() }: SubmitOptions): string {
   throw new TypeError('idempotencyKey must be 1 to 128 printable ASCII characters');
 }
 
-/** No secret: it has only to be unlike the others of its API key. Node 18 has no global crypto. */
+/**
+ * Not a secret: it must only differ from the other keys of this API key. Node 18 has no global
+ * crypto.
+ */
 function newKey(): string {
   const random = globalThis.crypto?.randomUUID?.();
   const digits = () => Math.random().toString(36).slice(2, 12);
@@ -490,7 +494,7 @@ function outcomeOf(job: FinalJob): SucceededJob | MattingError {
   return new MattingError('the result is no longer kept', parts);
 }
 
-/** The error in an answer that is not the expected one. */
+/** The error, if the service refused the request. */
 function refusalOf({ status, json }: Answer): MattingError | undefined {
   return status >= 400 && isProblem(json) ? errorOfProblem(status, json) : undefined;
 }
@@ -533,7 +537,7 @@ function saidOf(
   };
 }
 
-/** Without a subject there is a share of 0 and no box; where nothing is known, neither. */
+/** No subject: a share of 0 and no box. Nothing known: neither. */
 function subjectOf(box: string | null, share: string | null): Subject | null | undefined {
   if (share === null) return undefined;
   const [left, top, width, height] = (box ?? '').split(',').map(Number);

@@ -1,4 +1,4 @@
-/** Whatever the service refuses or fails at, and what this client says of itself, in one class. */
+/** One class for the errors of the service and of this client. */
 import type { FieldError, JobError, Problem } from './types.ts';
 
 /** The service's codes; docs/errors.md has a heading for each. A later service may add some. */
@@ -44,8 +44,8 @@ export const ERROR_CODES = [
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
 /**
- * Codes of this client. `NO_ANSWER`: no connection, a broken one, half an answer, or none in time.
- * `UNREADABLE_ANSWER`: an answer that is not the service's, such as a proxy's page.
+ * Codes of this client. `NO_ANSWER`: no connection, a broken one, half an answer, or no answer in
+ * time. `UNREADABLE_ANSWER`: somebody else answered, such as a proxy with a page.
  */
 export type ClientErrorCode = 'NO_ANSWER' | 'UNREADABLE_ANSWER';
 
@@ -60,22 +60,22 @@ export interface MattingErrorParts {
   readonly cause?: unknown;
 }
 
-/** The message is for people and may change; tell errors apart by `code`. */
+/** The message is for people and may change: recognise errors by `code`. */
 export class MattingError extends Error {
   readonly code: MattingErrorParts['code'];
   /** The status of the HTTP answer. undefined: there was none, or the job failed after it. */
   readonly status: number | undefined;
   /**
-   * Whether the same request may succeed later. It reaches a caller as true only when the call's
-   * time or tries were spent: go on with the same Idempotency-Key, and nothing is paid twice.
+   * Whether the same request may succeed later. The client has already retried such errors until
+   * the call's time was over. Continue with the same Idempotency-Key, and nothing is charged twice.
    */
   readonly retryable: boolean;
-  /** The job it concerns, where there is one. */
+  /** The job of the error, if there is one. */
   readonly jobId: string | undefined;
-  /** Quote it when asking whoever runs the service. */
+  /** Quote it when you ask the operator of the service. */
   readonly requestId: string | undefined;
   readonly fieldErrors: readonly FieldError[];
-  /** The wait that Retry-After asked for. */
+  /** The wait that Retry-After requests. */
   readonly retryAfterMs: number | undefined;
 
   constructor(detail: string, parts: MattingErrorParts) {

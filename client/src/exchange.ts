@@ -1,6 +1,6 @@
 /**
- * Requests and their answers: sends one again until there is an answer that counts, as docs/requests.md
- * says under "Retries and idempotency". It knows no job.
+ * Sends a request again until it has a final answer, as docs/requests.md says under "Retries and
+ * idempotency". This file knows no jobs.
  */
 import { Attempt, PieceReader } from './attempt.ts';
 import { errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
@@ -8,9 +8,9 @@ import { Backoff, type Patience, parseRetryAfterMs } from './patience.ts';
 
 /** The client repeats requests that get one of these. */
 const RETRIED_STATUSES = [429, 500, 502, 503, 504];
-/** The service waits 120 s for a job at most; then it answers. */
+/** The service waits up to 120 s for a job before it answers. */
 export const ANSWER_MS_DEFAULT = 150_000;
-/** The service's bound on the sending of a body. */
+/** The service's bound on the time for sending a body. */
 const BODY_MS_MAX = 120_000;
 const FIRST_PAUSE_MS = 500;
 /** The most bytes of a JSON answer. A job has some 1000. */
@@ -20,7 +20,7 @@ export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
 export interface Transport {
   readonly fetch: Fetch;
-  /** The time from a request to its answer, without the sending of its body. */
+  /** The longest time for an answer, without the time for sending the body. */
   readonly answerMsMax: number;
 }
 
@@ -29,7 +29,7 @@ export interface Request {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string | Uint8Array | FormData;
-  /** Whether an answer of this media type is a file, and not another's page. */
+  /** Whether an answer of this media type is the file, and not a page of another program. */
   readonly isFile?: (mediaType: string) => boolean;
 }
 
@@ -42,7 +42,7 @@ export interface Answer {
   readonly pieces: PieceReader | undefined;
 }
 
-/** The first answer that no retry would change. */
+/** Returns the first answer that no retry can change. */
 export async function ask(
   transport: Transport,
   request: Request,
@@ -56,7 +56,7 @@ export async function ask(
   }
 }
 
-/** An answer, or why the same request is to be sent again. */
+/** Returns an answer, or the reason to send the same request again. */
 async function tryOnce(
   { fetch, answerMsMax }: Transport,
   request: Request,
@@ -70,7 +70,7 @@ async function tryOnce(
     // A redirect would turn a POST into a GET, or take the key elsewhere.
     const redirect = request.headers.authorization === undefined ? 'follow' : 'manual';
     const { method, headers, url } = request;
-    // Typed as the runtimes' own types of a body differ.
+    // The runtimes have different types for a body.
     const body = (request.body ?? null) as NonNullable<RequestInit['body']> | null;
     const { signal } = attempt;
     const response = await fetch(url, { method, headers, body, redirect, signal });
@@ -87,7 +87,7 @@ async function tryOnce(
     const json: unknown = JSON.parse(text);
     if (!retried) return { ...plainParts(response), json, pieces: undefined };
     const retryAfterMs = parseRetryAfterMs(response.headers.get('retry-after'));
-    // Says that the same request fails again, whatever its status.
+    // The service says that the same request would fail again, whatever its status.
     const isFinal = isProblem(json) && !json.retryable;
     if (isFinal) return { ...plainParts(response), json, pieces: undefined };
     if (isProblem(json)) return errorOfProblem(response.status, json, retryAfterMs);
@@ -125,8 +125,8 @@ function isJson({ headers }: Response): boolean {
 }
 
 /**
- * A result link may lead on to a storage, by a URL that is good for a minute: one that was followed
- * too late is refused there, and the link gives another or says that it has expired.
+ * A result link may redirect to a storage, by a URL that is valid for a minute. After that the
+ * storage refuses it. The link then gives another URL, or says that it has expired.
  */
 function isStaleRedirect(response: Response): boolean {
   return response.redirected && [403, 404].includes(response.status) && !isJson(response);

@@ -1,4 +1,4 @@
-/** Files on a disk, for Node, Deno and Bun: what the rest of the package does without. */
+/** Files on a disk, for Node, Deno and Bun. The rest of the package does not need a disk. */
 import { createHash } from 'node:crypto';
 import { open, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
@@ -6,8 +6,8 @@ import { MattingError } from './errors.ts';
 import { IMAGE_BYTES_MAX } from './submission.ts';
 
 /**
- * Reads an image file whole.
- * @throws MattingError IMAGE_TOO_LARGE before it is read; the system's errors.
+ * Reads a whole image file.
+ * @throws MattingError IMAGE_TOO_LARGE before it reads; the system's errors
  */
 export async function readImage(path: string | URL | Uint8Array): Promise<Uint8Array> {
   const file = await open(path as string);
@@ -24,14 +24,14 @@ export async function readImage(path: string | URL | Uint8Array): Promise<Uint8A
 }
 
 /**
- * Writes a file under another name beside it and renames it when it is whole.
- * @returns its bytes.
+ * Writes a temporary file in the same folder, and renames it when it is whole.
+ * @returns its size in bytes
  */
 export async function saveImage(
   path: string,
   pieces: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
 ): Promise<number> {
-  // No longer than any name may be, whatever its own length.
+  // Never longer than a name may be, however long the target's name is.
   const digest = createHash('sha256').update(basename(path)).digest('hex').slice(0, 32);
   const partial = join(dirname(path), `.${digest}.part`);
   try {

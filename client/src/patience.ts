@@ -1,16 +1,16 @@
-/** How long a call goes on trying, and how it waits between two tries. */
+/** Bounds the retries of a call, and the waits between them. */
 import type { MattingError } from './errors.ts';
 
-/** A call goes on this long unless it says otherwise. */
+/** Default time of a call with all its retries. */
 export const GIVE_UP_MS_DEFAULT = 3_600_000;
-/** Retries of a call in all, whatever time it has. An hour of pauses of a second are 3600. */
+/** Most retries of a call, whatever its time. An hour of one-second pauses has 3600. */
 const RETRIES_MAX = 10_000;
 /** The longest pause that this client chooses itself. */
 const PAUSE_MS_MAX = 30_000;
 /** The longest delay of a timer. */
 const TIMER_MS_MAX = 2_147_483_647;
 
-/** A failed try that will be followed by another. */
+/** A failed attempt that another one follows. */
 export interface Retry {
   readonly error: MattingError;
   /** The time until the next try. */
@@ -18,14 +18,14 @@ export interface Retry {
 }
 
 export interface PatienceOptions {
-  /** Ends the call, whatever it waits for. The job, where there is one, goes on. */
+  /** Ends the call at any time. A submitted job continues. */
   readonly signal?: AbortSignal | undefined;
-  /** The time after which the client gives the call up. The default is an hour. */
+  /** Longest time of the call with all its retries. Default: an hour. */
   readonly giveUpMs?: number | undefined;
   readonly onRetry?: ((retry: Retry) => void) | undefined;
 }
 
-/** Pauses that double, each at random between half and all of its length. */
+/** Pauses that double. Each lasts a random part, from a half to all of it. */
 export class Backoff {
   readonly #firstMs: number;
   #pauseMs: number;
@@ -46,7 +46,7 @@ export class Backoff {
   }
 }
 
-/** The tries and waits of one call. */
+/** The attempts and waits of one call. */
 export class Patience {
   readonly signal: AbortSignal | undefined;
   readonly #onRetry: ((retry: Retry) => void) | undefined;
@@ -64,14 +64,14 @@ export class Patience {
     return this.#giveUpAtMs - performance.now();
   }
 
-  /** @throws the signal's reason where the caller has aborted. */
+  /** @throws the signal's reason if the caller has aborted */
   requireWanted(): void {
     if (this.signal?.aborted) throw this.signal.reason;
   }
 
   /**
-   * Waits after a failed try: as long as it was asked to, else by `backoff`.
-   * @throws `error` where no try can follow: none is left, or not the time for one.
+   * Waits after a failed attempt: as long as the answer requests, else by `backoff`.
+   * @throws `error` if no attempt or not enough time is left
    */
   async beforeRetry(error: MattingError, backoff: Backoff): Promise<void> {
     const waitMs = error.retryAfterMs ?? backoff.next();
@@ -98,7 +98,7 @@ export class Patience {
   }
 }
 
-/** Seconds or a date, RFC 9110 10.2.3; undefined where it asks for no pause. */
+/** Seconds or a date, RFC 9110 10.2.3. Undefined: it requests no pause. */
 export function parseRetryAfterMs(value: string | null): number | undefined {
   if (value === null) return undefined;
   const waitMs = /^\d{1,9}$/.test(value) ? Number(value) * 1000 : Date.parse(value) - Date.now();

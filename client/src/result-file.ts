@@ -1,24 +1,24 @@
-/** The file behind a result link: a download that breaks off goes on where it was. */
+/** Downloads the file of a result link. A broken download continues from the last byte. */
 import type { PieceReader } from './attempt.ts';
 import { errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
 import { type Answer, ask, type Request, type Transport } from './exchange.ts';
 import { Backoff, type Patience } from './patience.ts';
 
 const FIRST_PAUSE_MS = 500;
-/** The most bytes of a file in memory. The service makes no larger one. */
+/** Most bytes of a file in memory. No result of the service is larger. */
 const FILE_BYTES_MAX = 512 * 1024 * 1024;
 
 /** The headers of an answer with a file. */
 export interface FileHeaders {
   /** Media type. */
   readonly contentType: string;
-  /** Undefined where the answer does not say. */
+  /** Undefined if the answer does not say. */
   readonly sizeBytes: number | undefined;
   readonly etag: string | undefined;
 }
 
 export interface ResultFile extends FileHeaders {
-  /** The reader must read it to its end or return it. It continues broken downloads. */
+  /** Read it to its end or call `return`. It continues broken downloads. */
   readonly pieces: AsyncIterableIterator<Uint8Array>;
 }
 
@@ -30,7 +30,7 @@ export function isFileAnswer(answer: object): answer is FileAnswer {
   return 'pieces' in answer && answer.pieces !== undefined;
 }
 
-/** @param begun an answer with the file that has come already. */
+/** @param begun an answer with the file that has already arrived */
 export async function openResult(
   transport: Transport,
   link: string,
@@ -42,7 +42,6 @@ export async function openResult(
   return { ...headersOf(answer.headers), pieces };
 }
 
-/** The whole of it. */
 export async function collect(
   pieces: AsyncIterable<Uint8Array>,
   bytesMax = FILE_BYTES_MAX,
@@ -73,7 +72,7 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   readonly #headers: FileHeaders;
   readonly #backoff = new Backoff(FIRST_PAUSE_MS);
   #answer: FileAnswer;
-  /** Bytes of the file that are handed on. */
+  /** Bytes of the file that the reader has. */
   #received = 0;
   /** The offset of the next piece in the file. */
   #at = 0;
@@ -120,7 +119,7 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
     this.#ended = true;
   }
 
-  /** Without what came before: a proxy may answer with the whole file where the rest was asked for. */
+  /** Leaves out bytes that the reader has: a proxy may answer a range with the whole file. */
   #freshOf(piece: Uint8Array | undefined): Uint8Array | undefined {
     if (piece === undefined) return undefined;
     const fresh = piece.subarray(Math.max(0, this.#received - this.#at));
@@ -139,7 +138,7 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   }
 }
 
-/** Identity: a count of bytes means nothing in another encoding. */
+/** Identity: offsets in bytes mean nothing in another encoding. */
 function get(link: string, from = 0, etag?: string): Request {
   const headers: Record<string, string> = { accept: '*/*', 'accept-encoding': 'identity' };
   if (from > 0) headers.range = `bytes=${from}-`;

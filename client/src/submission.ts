@@ -1,21 +1,18 @@
-/** A request as it is sent: made once, so that every retry sends the same. */
+/** Builds a request's body once, so that every retry sends the same. */
 import { MattingError } from './errors.ts';
 import { collect } from './result-file.ts';
 import type { CorrectionFields, ImageBytes, ImageSource, MattingFields } from './types.ts';
 
 /** The service's bound on an image file. */
 export const IMAGE_BYTES_MAX = 52_428_800;
-/**
- * URLs and secrets: a query is written to the logs of every proxy on the way. Shapes: they are too
- * long for one.
- */
+/** URLs and secrets: every proxy on the way logs a query. Shapes: too long for a query. */
 const NEVER_IN_QUERY = ['background_url', 'callback_url', 'callback_secret', 'keep', 'erase'];
 
 export interface MattingRequest extends MattingFields {
   readonly image: ImageSource;
 }
 
-/** The three forms of a body: JSON without files, the picture itself, a form. */
+/** A body has one of three forms: JSON without files, the picture itself, or a form. */
 export interface Submission {
   readonly headers: Readonly<Record<string, string>>;
   /** The query with its question mark, or an empty text. */
@@ -23,7 +20,7 @@ export interface Submission {
   readonly body: string | Uint8Array | FormData;
 }
 
-/** @throws MattingError IMAGE_TOO_LARGE, and whatever a stream is broken off with. */
+/** @throws MattingError IMAGE_TOO_LARGE, and errors of the stream */
 export async function prepare(request: MattingRequest): Promise<Submission> {
   const { image, background_file, hints_file, ...rest } = request;
   const files = Object.entries({ background_file, hints_file }).filter(([, file]) => file);
@@ -62,7 +59,7 @@ async function formOf(fields: Given, files: Given): Promise<FormData> {
   return form;
 }
 
-/** A correction has no image: JSON, or a form where it has a file. */
+/** A correction has no image, so its body is JSON, or a form if it has a file. */
 export async function prepareCorrection(request: CorrectionFields): Promise<Submission> {
   const { background_file, hints_file, ...rest } = request;
   const files = Object.entries({ background_file, hints_file }).filter(([, file]) => file);

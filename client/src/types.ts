@@ -1,6 +1,6 @@
 /**
- * The types of the REST interface, under its names: docs/requests.md and docs/finishing.md say what each field means. Fields
- * that a later service adds pass through unnoticed.
+ * The types of the REST interface, with its names: docs/requests.md and docs/finishing.md explain
+ * the fields. Fields of a later service pass through.
  */
 import type { FinishingFields } from './finishing-fields.ts';
 
@@ -63,7 +63,7 @@ interface JobBase {
   readonly reference?: string;
   /** The job that this one corrects. */
   readonly corrects?: string;
-  /** Of an item of a batch: its batch, and its place from 0. */
+  /** For an item of a batch: the batch, and the item's position from 0. */
   readonly batch_id?: string;
   readonly item?: number;
   /** ISO 8601, UTC. */
@@ -93,7 +93,7 @@ export interface SucceededJob extends JobBase {
 
 export interface ExpiredJob extends JobBase {
   readonly status: 'expired';
-  /** You deleted it then. Absent: its time was over. */
+  /** When you deleted the result. Absent: its time was over. */
   readonly deleted_at?: string;
   readonly models?: readonly JobModel[];
 }
@@ -103,17 +103,17 @@ export interface FailedJob extends JobBase {
   readonly error: JobError;
 }
 
-/** Told apart by `status`. */
+/** Distinguish the kinds by `status`. */
 export type Job = QueuedJob | ProcessingJob | SucceededJob | ExpiredJob | FailedJob;
 
-/** The credits that the job reserves of the account, and its cost. */
+/** Credits that the job reserves, and its cost. */
 export interface Credits {
   readonly reserved: number;
   readonly charged: number;
 }
 
 export interface Result {
-  /** A download link; needs no key, so treat it like the file. */
+  /** A download link. It needs no key, so treat it like the file. */
   readonly url: string;
   readonly format: OutputFormat;
   /** Media type. */
@@ -122,18 +122,18 @@ export interface Result {
   /** Pixels. */
   readonly width: number;
   readonly height: number;
-  /** null: none was seen, or the service does not know. */
+  /** null: the service saw no subject, or does not know. */
   readonly subject: Subject | null;
-  /** Facts to know before you use the result. Mostly empty. */
+  /** Facts to know before you use the result. Usually empty. */
   readonly warnings: readonly ResultWarning[];
-  /** The link answers 410 from this time on. */
+  /** From this time on the link answers 410. */
   readonly expiresAt: string;
 }
 
 /**
- * `no_subject`: none was seen, the result is empty or nearly so. `subject_unsure`: much of it is
- * neither opaque nor transparent. `subject_cut_off`: the edges of the picture cut it off. A later
- * service may add some.
+ * `no_subject`: the service saw no subject, and the result is empty or nearly so. `subject_unsure`:
+ * much of the subject is neither opaque nor transparent. `subject_cut_off`: the picture's edges cut
+ * the subject off. A later service may add some.
  */
 export type ResultWarning = 'no_subject' | 'subject_unsure' | 'subject_cut_off' | (string & {});
 
@@ -147,7 +147,7 @@ export interface Subject {
   readonly share: number;
 }
 
-/** A model that made a result, and what for. */
+/** A model that made a result, and its role. */
 export interface JobModel {
   readonly name: string;
   /** Role in the plan: subject, opinion, second_look, surer_look, refine. */
@@ -166,7 +166,7 @@ export interface Callback {
   readonly attempts: number;
   readonly last_status_code: number | null;
   /**
-   * Why the last attempt did not deliver: forbidden, unresolved, timeout, connection_refused, tls,
+   * The reason of the last failed attempt: forbidden, unresolved, timeout, connection_refused, tls,
    * unreachable, redirect, gone, status, unsignable.
    */
   readonly last_failure: string | null;
@@ -174,7 +174,7 @@ export interface Callback {
   readonly next_attempt_at: string | null;
 }
 
-/** The items and the fields that they share: all of a request but its picture and a file. */
+/** The items, and the fields that they share: all of a request except the picture and files. */
 export interface BatchRequest
   extends Omit<MattingFields, 'background_file' | 'hints_file' | 'keep' | 'erase' | 'reference'> {
   /** Your own name for the batch, of at most 128 characters. */
@@ -197,10 +197,10 @@ export interface Batch {
   readonly status_url: string;
 }
 
-/** How many items are in each state; `waiting`: it is no job yet. */
+/** Number of items in each state. `waiting`: the item is not a job yet. */
 export type BatchCounts = Readonly<Record<Job['status'] | 'waiting', number>>;
 
-/** An item as its job; one that waits is no job yet. */
+/** An item with the fields of its job. A waiting item is not a job yet. */
 export type BatchResult = (Job | WaitingItem) & {
   readonly batch_id: string;
   readonly item: number;
@@ -216,7 +216,7 @@ export interface BatchFilter {
   readonly status?: Batch['status'] | undefined;
 }
 
-/** The filter of a list of jobs; an absent field leaves none out. */
+/** Filters a list of jobs. An absent field filters nothing. */
 export interface JobFilter {
   readonly status?: Job['status'] | undefined;
   readonly reference?: string | undefined;
@@ -225,9 +225,9 @@ export interface JobFilter {
 export interface UsageFigures {
   /** Images whose jobs ended. */
   readonly images: number;
-  /** The failed ones among them, which cost nothing. */
+  /** Images that failed. They cost nothing. */
   readonly failed: number;
-  /** Corrections that succeeded: they are no images, and cost nothing. */
+  /** Corrections that succeeded. They do not count as images, and cost nothing. */
   readonly corrected: number;
   /** Charged. */
   readonly credits: number;
@@ -237,11 +237,11 @@ export interface UsageFigures {
 export interface UsageEntry extends UsageFigures {
   /** UTC, `2026-11-21`. */
   readonly day?: string;
-  /** The part of the key that is no secret; null: not known any more. */
+  /** The public part of the key; null: the key is no longer known. */
   readonly key?: string | null;
   readonly name?: string | null;
   readonly outcome?: 'succeeded' | 'failed' | 'corrected';
-  /** null: not known any more. */
+  /** null: the format is no longer known. */
   readonly format?: string | null;
 }
 
@@ -251,7 +251,7 @@ export interface Usage {
   readonly to: string;
   readonly group: UsageGroup;
   readonly total: UsageFigures;
-  /** Entries in the order of days or names, without those that were not used. */
+  /** Entries in the order of days or names, without empty ones. */
   readonly usage: readonly UsageEntry[];
 }
 
@@ -260,17 +260,17 @@ export type UsageGroup = 'day' | 'key' | 'outcome' | 'format';
 /** A name that a request can have in `model`. */
 export interface Model {
   readonly name: string;
-  /** plan: models and what each of them is for. null: no node has told of it yet. */
+  /** plan: several models with roles. null: no node has reported it yet. */
   readonly kind: 'plan' | 'model' | null;
   /** Used for requests that name no model. */
   readonly default: boolean;
-  /** Some node has it in memory; otherwise a first picture waits for that. */
+  /** A node has loaded it. Otherwise the first picture waits for loading. */
   readonly loaded: boolean;
   /** The operator's description. null: there is none. */
   readonly good_for: string | null;
-  /** Half of its last pictures took no longer; null: too few to say. */
+  /** The median of its last pictures; null: too few pictures. */
   readonly seconds_p50: number | null;
-  /** null: no node has told of it yet. */
+  /** null: no node has reported it yet. */
   readonly licence: ModelLicence | null;
 }
 
@@ -309,7 +309,7 @@ export interface Problem {
   readonly errors?: readonly FieldError[];
 }
 
-/** One of a request's fields and what is wrong with it. */
+/** A field of a request, and its fault. */
 export interface FieldError {
   readonly field: string;
   readonly detail: string;

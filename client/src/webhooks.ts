@@ -5,7 +5,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { FailedJob, SucceededJob } from './types.ts';
 
-/** A notification that is older or newer is refused, so that nobody can send an old one again. */
+/** The verification refuses an older or newer notification, so that nobody can replay one. */
 const TOLERANCE_S = 300;
 const BASE64_PREFIX = 'whsec_';
 
@@ -13,7 +13,7 @@ interface JobEvent<Type extends string, Job> {
   readonly type: Type;
   /** ISO 8601, UTC. */
   readonly timestamp: string;
-  /** The service sends a notification again if your answer got lost: repeats have the same. */
+  /** If your answer got lost, the service repeats the notification with the same job_id. */
   readonly job_id: string;
   /** The job at its end. */
   readonly data: Omit<Job, 'callback'>;
@@ -24,7 +24,7 @@ export type WebhookEvent =
   | JobEvent<'matting.job.succeeded', SucceededJob>
   | JobEvent<'matting.job.failed', FailedJob>;
 
-/** The request does not come from the service, or not now. Answer 401. */
+/** The service did not send the request, or not within the last minutes. Answer 401. */
 export class WebhookError extends Error {
   override readonly name = 'WebhookError';
 }

@@ -153,7 +153,7 @@ async function startOnProvider(parts: EngineParts): Promise<ProviderStart> {
   return { ...chosen, prepared, gpu: undefined };
 }
 
-/** The environment of engines. If no GPU is requested, it is that of every child. */
+/** If no GPU is requested, engines get the environment of every child. */
 export async function readEngineEnv({
   config,
   log,

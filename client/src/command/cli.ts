@@ -3,5 +3,5 @@
 import { main } from './main.ts';
 
 process.exitCode = await main(process.argv.slice(2));
-// Handles that are left (a fetch's keep-alive connections) must not hold the terminal.
+// Open handles (keep-alive connections of fetch) would keep the process running.
 process.exit();

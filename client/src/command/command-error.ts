@@ -1,4 +1,6 @@
-/** Something whoever typed the command can mend; `message` says how, the codes are sysexits.h's. */
+/**
+ * An error that the user of the command can correct; `message` says how. Exit codes: sysexits.h.
+ */
 export class CommandError extends Error {
   readonly exitCode: number;
 

@@ -1,4 +1,4 @@
-/** The command reads its key from the environment: everybody could read one on a command line. */
+/** The command reads its key from the environment: other users can see a command line. */
 import { CommandError } from './command-error.ts';
 
 /** docs/settings.md shows it. */
@@ -12,7 +12,10 @@ export const API_KEY = {
 };
 const CONFIG_EXIT_CODE = 78;
 
-/** A secret: never to be printed. @throws CommandError where there is none. */
+/**
+ * The key is a secret: never print it.
+ * @throws CommandError if the variable is missing
+ */
 export function loadApiKey(env: Readonly<Record<string, string | undefined>> = process.env) {
   const apiKey = env[API_KEY.variable] ?? '';
   if (/^[!-~]{1,4096}$/.test(apiKey)) return apiKey;

@@ -6,7 +6,7 @@ import type { Dirent } from 'node:fs';
 import { lstat, readdir, readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
 
-/** A text in which a runtime put this for bytes is not the name on the disk. */
+/** If a runtime put this in place of bytes, the text is not the name on the disk. */
 const REPLACEMENT = '\ufffd';
 const HALVES = /[\udc80-\udcff]/gu;
 const SEQUENCES = /[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}|./gs;
@@ -24,7 +24,7 @@ function textOf(bytes: Uint8Array): string {
     });
 }
 
-/** The name as the system takes it. */
+/** Returns the name in the form that the file system takes. */
 export function onDisk(text: string): string | Buffer {
   if (text.search(HALVES) < 0) return text;
   const parts = text.split(/([\udc80-\udcff])/u).map((part, index) => {
@@ -57,7 +57,7 @@ export async function entriesOf(folder: string): Promise<Entry[]> {
   return Promise.all(
     names.map(async bytes => {
       const name = textOf(bytes);
-      // An unknown entry is taken for a file: if it cannot be read, it is named.
+      // An unknown entry counts as a file: if it cannot be read, the command names it.
       const found = await lstat(onDisk(below(folder, name))).catch(() => undefined);
       return {
         name,
@@ -69,7 +69,7 @@ export async function entriesOf(folder: string): Promise<Entry[]> {
   );
 }
 
-/** Finds the bytes of arguments that the runtime could not decode. Linux alone still has them. */
+/** Finds the bytes of arguments that the runtime could not decode. Only Linux still has them. */
 export async function withTheirBytes(args: readonly string[]): Promise<string[]> {
   if (!args.some(arg => arg.includes(REPLACEMENT))) return [...args];
   const raw = await readFile('/proc/self/cmdline', 'latin1').catch(() => '');
@@ -80,7 +80,7 @@ export async function withTheirBytes(args: readonly string[]): Promise<string[]>
   });
 }
 
-/** The same for all names that some disk takes for one, and perhaps for others. */
+/** Names that some disk treats as equal have the same folded name. Other names may share it too. */
 export function foldedName(text: string): string {
   const plain = text.normalize('NFKD').replace(/[\p{M}\p{Cf}]/gu, '');
   return plain

@@ -1,4 +1,7 @@
-/** Which pictures are meant, and where the result of each goes: all of it known before one is sent. */
+/**
+ * Finds the pictures of the arguments and the path of each result, before the first picture is
+ * sent.
+ */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
@@ -13,17 +16,19 @@ import {
 } from './file-names.ts';
 import { findCollision, isSameFile } from './result-names.ts';
 
-/** The command takes files with these endings from a folder, and any file that is named itself. */
+/**
+ * The command takes files with these endings from a folder, and any file that an argument names.
+ */
 const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl', '.heic', '.heif'];
 /** Folders that a NAS, a Mac or Windows fills with thumbnails, halves of files and deleted files. */
 const SKIPPED_FOLDERS = ['@eadir', '__macosx', '@recycle', '#recycle', '$recycle.bin'];
 /** Pictures of a run: their names are held in memory. */
 const PICTURES_MAX = 1_000_000;
-/** Named in a message. */
+/** Names that one message lists at most. */
 const NAMES_SHOWN_MAX = 5;
 
 export interface Picture {
-  /** The argument, and the path below it; `onDisk` opens it, and `shown` prints it. */
+  /** The argument, and the path below it. Open it by `onDisk` and print it by `shown`. */
   readonly source: string;
   /** Relative to the folder of the results, with forward slashes. */
   readonly output: string;
@@ -31,14 +36,14 @@ export interface Picture {
 
 export interface Found {
   readonly pictures: readonly Picture[];
-  /** Folders and links that could not be read, and why. */
+  /** Folders and links that could not be read, with the reason. */
   readonly unreadable: readonly { readonly source: string; readonly reason: string }[];
-  /** Files in folders that are no pictures by their names; the first are named. */
+  /** Files in folders that are not pictures by their names, and the first names. */
   readonly others: { readonly count: number; readonly first: readonly string[] };
 }
 
 export interface FindOptions {
-  /** The folder of the results: there, and never read from. */
+  /** The existing folder of the results. The command reads no pictures from it. */
   readonly to: string;
   readonly recursive: boolean;
   readonly fullNames: boolean;
@@ -47,9 +52,9 @@ export interface FindOptions {
 }
 
 /**
- * Links to files are followed. Links to folders are followed where they are named themselves, never
- * inside a folder: no loop, no picture twice.
- * @throws CommandError where a file is not there, or two results would have the same name.
+ * Follows links to files. Follows a link to a folder only if an argument names it, so that there is
+ * no loop and no picture twice.
+ * @throws CommandError if a file does not exist, or if two results would have the same name
  */
 export async function findPictures(files: readonly string[], options: FindOptions): Promise<Found> {
   const search = new Search(options, await realPath(options.to));
@@ -152,17 +157,17 @@ class Search implements Found {
     return misuse(`${both}; ${remedy}`);
   }
 
-  /** Asks the disk of the results which names it takes for one: that of a Mac takes more. */
+  /** Asks the disk of the results which names it treats as equal: a Mac's disk merges more. */
   async requireDistinct(): Promise<void> {
     const found = await findCollision(this.#to, [...this.#alike.values()]);
     if (found !== undefined) throw this.#collision(...found);
   }
 
-  /** No result may take the place of a picture that is read: its own, or another's. */
+  /** No result may replace a picture that the command reads: its own, or another's. */
   async requireApart(): Promise<void> {
     const sources = new Map<string, string>();
     for (const { source } of this.pictures) {
-      // Only a file that is named, or one reached by a link, can lie where results go.
+      // Only a named file, or a file behind a link, can lie at a result's path.
       const place = await realPath(source).catch(() => '');
       if (this.#isBelow(place)) sources.set(foldedName(place), source);
     }
@@ -186,7 +191,7 @@ class Search implements Found {
 }
 
 async function leadsToFile(link: string): Promise<boolean> {
-  // A link that leads nowhere is met again, and named, when the picture is read.
+  // The command reports a broken link when it reads the picture.
   return stat(onDisk(link)).then(
     found => found.isFile(),
     () => true,

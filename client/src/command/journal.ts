@@ -1,6 +1,6 @@
 /**
- * results.jsonl: a line for each picture that was tried, in whole lines however the run ends. It is
- * for people and programs, and for the next run, which leaves alone what is done.
+ * results.jsonl has a line for each picture that was tried. Lines are whole however the run ends.
+ * People and programs read it, and the next run skips the pictures that are done.
  */
 import { createReadStream } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
@@ -9,18 +9,21 @@ import { createInterface } from 'node:readline';
 import type { ResultWarning, Subject } from '../index.ts';
 
 export const JOURNAL_NAME = 'results.jsonl';
-/** The last newline must be within so many bytes of the end. A line has some 500. */
+/**
+ * A last newline within this many bytes of the end shows that the file is a journal. A line has
+ * some 500.
+ */
 const LINE_BYTES_MAX = 64 * 1024;
 
 export interface JournalLine {
   /** The path at which the command found the picture. */
   readonly file: string;
-  /** SHA-256 of the file, hexadecimal; null where it could not be read. */
+  /** SHA-256 of the file, hexadecimal; null if it could not be read. */
   readonly sha256: string | null;
-  /** The Idempotency-Key: the file's hash with what was asked for. */
+  /** The Idempotency-Key: a hash of the file and of the options. */
   readonly key: string | null;
   readonly job: string | null;
-  /** Relative to the journal; null where there is none. */
+  /** Relative to the journal; null if there is no result. */
   readonly output: string | null;
   /** The size of the result. */
   readonly size: {
@@ -31,9 +34,9 @@ export interface JournalLine {
   /** In pixels of the file. null: the models saw no subject, or the service does not know. */
   readonly subject: Subject | null;
   readonly warnings: readonly ResultWarning[];
-  /** The cost of the job. Lines with the same job name the same charge. */
+  /** The cost of the job. If several lines have the same job, it is charged once. */
   readonly credits: number;
-  /** `retryable`: the service says whether the same may succeed later. */
+  /** `retryable`: the service's answer whether the same request may succeed later. */
   readonly error: {
     readonly code: string;
     readonly detail: string;
@@ -41,10 +44,10 @@ export interface JournalLine {
   } | null;
 }
 
-/** A line that is filled in while its picture goes on. */
+/** A line that the command fills in while it processes the picture. */
 export type OpenLine = { -readonly [Field in keyof JournalLine]: JournalLine[Field] };
 
-/** The line of a picture that nothing is known of yet. */
+/** The line of a picture before any step. */
 export const NOTHING: Omit<JournalLine, 'file'> = {
   sha256: null,
   key: null,
@@ -57,7 +60,7 @@ export const NOTHING: Omit<JournalLine, 'file'> = {
   error: null,
 };
 
-/** The key and the size of what was written last under a name. */
+/** By output: key and size of the latest result. */
 type DoneByOutput = ReadonlyMap<string, { readonly key: string; readonly bytes: number }>;
 
 export class Journal {
@@ -79,13 +82,13 @@ export class Journal {
     return new Journal(file, await readDone(place, onLine));
   }
 
-  /** The bytes of a result that an earlier run made of the same with the same. */
+  /** Size of the result, if an earlier run made it from the same bytes with the same options. */
   bytesOfDone(output: string, key: string): number | undefined {
     const done = this.#done.get(output);
     return done?.key === key ? done.bytes : undefined;
   }
 
-  /** One write for the lines: others' stay whole beside them. */
+  /** Writes all lines at once, so that lines of other processes stay whole. */
   async append(...lines: readonly JournalLine[]): Promise<void> {
     if (this.#isCut) await mendLastLine(this.#file);
     this.#isCut = false;
@@ -96,7 +99,7 @@ export class Journal {
     });
   }
 
-  /** Appended lines stay, even if the machine stops. */
+  /** Makes appended lines durable. */
   sync(): Promise<void> {
     return this.#file.datasync();
   }
@@ -108,7 +111,7 @@ export class Journal {
 
 /**
  * A full disk, or a kill in the middle of a write, may have left the beginning of a line. A whole
- * one without its newline stays: it may be of another program.
+ * line without its newline stays: another program may have written it.
  */
 async function mendLastLine(file: FileHandle): Promise<void> {
   const { size } = await file.stat();
@@ -117,7 +120,7 @@ async function mendLastLine(file: FileHandle): Promise<void> {
   const end = buffer.subarray(0, bytesRead).lastIndexOf('\n') + 1;
   if (from + end === size) return;
   if (parseLine(buffer.toString('utf8', end, bytesRead)) !== undefined) await file.appendFile('\n');
-  // A file without a newline in so many bytes is not our journal, so nothing changes it.
+  // A file without a newline in so many bytes is not a journal, so this leaves it unchanged.
   else if (end > 0 || from === 0) await file.truncate(from + end);
 }
 
@@ -137,7 +140,7 @@ async function readDone(
   return done;
 }
 
-/** Undefined for what is no line of ours: a picture is then made again, or joined. */
+/** Undefined: not a line of ours. Its picture is then made again, or joins its job. */
 function parseLine(text: string): JournalLine | undefined {
   try {
     return JSON.parse(text) as JournalLine;

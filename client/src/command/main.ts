@@ -12,7 +12,10 @@ const SAME_SIGNAL_MS = 1000;
 const INTERRUPTED_EXIT_CODE = 130;
 const SOFTWARE_EXIT_CODE = 70;
 
-/** @returns the exit code: what is wrong has been said. */
+/**
+ * Prints every error.
+ * @returns the exit code
+ */
 export async function main(args: readonly string[], name = 'matting-remove'): Promise<number> {
   const draining = new AbortController();
   const hurrying = new AbortController();
@@ -46,14 +49,16 @@ export async function main(args: readonly string[], name = 'matting-remove'): Pr
   }
 }
 
-/** Two up is the built package's manifest; in a checkout it has no version, but the project's has. */
+/**
+ * The built package's manifest is two folders up. In a checkout only the project's has a version.
+ */
 function versionOfPackage(): string {
   const versionAt = (place: string): string | undefined =>
     JSON.parse(readFileSync(new URL(place, import.meta.url), 'utf8')).version;
   return versionAt('../../package.json') ?? versionAt('../../../package.json') ?? '';
 }
 
-/** One line for a person; a stack only for what no person can mend. */
+/** One line for the user; a stack only for an error that the user cannot correct. */
 function explain(error: unknown): number {
   const isSystems = error instanceof Error && 'syscall' in error;
   if (error instanceof CommandError || isSystems) {

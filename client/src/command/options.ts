@@ -1,4 +1,4 @@
-/** The command as it is typed: its options and what is wrong with them before anything is sent. */
+/** The options of the command, and the checks of them before anything is sent. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
@@ -17,7 +17,7 @@ const CONCURRENCY_DEFAULT = 4;
 const CONCURRENCY_MAX = 64;
 const GIVE_UP_MINUTES_DEFAULT = 60;
 const GIVE_UP_MINUTES_MAX = 7 * 24 * 60;
-/** The service's bound on a background: over it every picture would be refused. */
+/** The service's bound of a background: with a larger one it would refuse every picture. */
 const BACKGROUND_BYTES_MAX = 10_485_760;
 
 /** The formats of results, and the endings of their files. */
@@ -77,12 +77,12 @@ export interface RemoveOptions {
   readonly concurrency: number;
   readonly skipExisting: boolean;
   readonly fullNames: boolean;
-  /** Goes into the keys: another run pays anew. */
+  /** Part of the keys: another value makes new jobs, which cost credits. */
   readonly run: string;
   /** The longest time for one picture. */
   readonly giveUpMs: number;
   readonly fields: MattingFields;
-  /** The fields as a text that goes into the keys. */
+  /** The fields as text, a part of the keys. */
   readonly asked: string;
   /** The ending of the files that the command writes, without a dot. */
   readonly ending: string;
@@ -105,7 +105,7 @@ After an interruption, run the same command again: it resumes and pays for no pi
 results.jsonl in the folder of the results lists what was made.`;
 }
 
-/** @throws CommandError where an option is unknown, or its value is missing. */
+/** @throws CommandError if an option is unknown, or its value is missing */
 export function parseCommand(args: readonly string[]): {
   readonly files: readonly string[];
   readonly given: GivenOptions;
@@ -126,9 +126,9 @@ export function parseCommand(args: readonly string[]): {
   }
 }
 
-/** Undefined: none is near. A third of the letters may differ. */
+/** Undefined: no option is similar. A third of the letters may differ. */
 function nearOption(name: string): string | undefined {
-  // Longer names are spelled like nothing.
+  // A longer name is no misspelling of an option.
   if (name.length > 32) return undefined;
   const [near] = Object.keys(OPTIONS)
     .map(option => ({ option, edits: editsBetween(name, option) }))
@@ -150,7 +150,9 @@ function editsBetween(from: string, to: string): number {
   return row.at(-1)!;
 }
 
-/** The service downloads the pictures of a list, as many at once as it can. */
+/**
+ * The service downloads the pictures of a list, as many at once as it can, so these do not apply.
+ */
 const OF_FILES = ['recursive', 'skip-existing', 'concurrency', 'full-names'] as const;
 
 /** @throws CommandError */
@@ -194,7 +196,7 @@ export async function readRemoveOptions(
   };
 }
 
-/** Each as the text that was typed: every field of the interface takes one, and judges it. */
+/** Values stay texts: the interface takes a text for every field, and checks it. */
 async function readFields(
   given: GivenOptions,
   format: OutputFormat,
@@ -233,7 +235,7 @@ async function openClient({ url, 'key-file': keyFile }: GivenOptions): Promise<M
   try {
     return new MattingClient({ baseUrl: url ?? URL_DEFAULT, apiKey });
   } catch (error) {
-    // The message names what is wrong, never the key.
+    // The message says what is wrong, without the key.
     throw misuse((error as Error).message);
   }
 }
@@ -247,7 +249,7 @@ async function readKey(keyFile: string): Promise<string> {
   throw new CommandError(`${keyFile} is empty; write the API key into it`, NO_INPUT_EXIT_CODE);
 }
 
-/** A whole number of an option, at least 1; undefined where it is not given. */
+/** The whole number of an option, at least 1; undefined if the option is not given. */
 function whole(
   given: GivenOptions,
   name: 'concurrency' | 'give-up',

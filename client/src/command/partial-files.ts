@@ -1,6 +1,6 @@
 /**
- * Results while they are written: `.<random>.<pid>.part` beside the place that they get. What a run
- * that was killed left there, the next one removes.
+ * Writes a result to `.<random>.<pid>.part` in its folder, and renames it when it is whole. A run
+ * removes the partial files of killed runs.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
@@ -9,17 +9,17 @@ import path from 'node:path';
 const PARTIAL = /^\..*\.(\d{1,10})\.part$/;
 
 export class PartialFiles {
-  /** The clearing of each folder, which happens once in a run. */
+  /** The removal in each folder, once a run. */
   readonly #cleared = new Map<string, Promise<void>>();
 
-  /** Rejects with what `fill` does, and the system's errors: then nothing is left. */
+  /** Rejects with the errors of `fill` and of the system. Then no partial file is left. */
   async write(target: string, fill: (file: FileHandle) => Promise<void>): Promise<void> {
     const dir = path.dirname(target);
     const cleared = this.#cleared.get(dir) ?? clear(dir);
     this.#cleared.set(dir, cleared);
     await cleared;
     const name = partialName(target);
-    // Exclusive: a link that lies there is not followed.
+    // Exclusive, so that it does not follow a link of that name.
     const file = await open(name, 'wx+');
     try {
       await fill(file).finally(() => file.close());
@@ -31,7 +31,7 @@ export class PartialFiles {
   }
 }
 
-/** Beside the target, and no longer than any name may be. */
+/** In the target's folder, and never longer than a name may be. */
 export function partialName(target: string): string {
   return path.join(path.dirname(target), `.${randomUUID()}.${process.pid}.part`);
 }

@@ -1,8 +1,8 @@
-/** The Idempotency-Key of a picture: the same bytes, asked for the same, are paid once. */
+/** The Idempotency-Key of a picture: the same bytes with the same options cost once. */
 import { createHash } from 'node:crypto';
 import type { RemoveOptions } from './options.ts';
 
-/** Changes with what goes into a key. */
+/** Raise it if the parts of a key change. */
 const KEY_VERSION = 1;
 
 /** @param sha256 of the file, hexadecimal. */

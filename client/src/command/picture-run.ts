@@ -14,7 +14,7 @@ import { requirePlace } from './result-names.ts';
 
 export type PictureEnd =
   | { readonly kind: 'made'; readonly job: string; readonly warnings: readonly string[] }
-  /** An earlier run made the result, or, with --skip-existing, anybody. */
+  /** An earlier run made the result. With --skip-existing any file counts. */
   | { readonly kind: 'there' }
   | { readonly kind: 'failed'; readonly error: Error };
 
@@ -26,7 +26,7 @@ export interface PictureRunOptions extends RemoveOptions {
   readonly onRetry: (retry: Retry) => void;
 }
 
-/** Rejects where the run was ended meanwhile, or the journal cannot be written. */
+/** Rejects if the run was ended meanwhile, or if the journal cannot be written. */
 export async function runPicture(
   { source, output }: Picture,
   options: PictureRunOptions,
@@ -56,7 +56,7 @@ export async function runPicture(
   return { kind: 'made', job: line.job ?? '', warnings: line.warnings };
 }
 
-/** The place for the result is had before anything is paid. */
+/** Makes sure that the result can be written before the job costs anything. */
 async function makeResult(
   image: Uint8Array,
   target: string,
@@ -72,7 +72,7 @@ async function makeResult(
   });
 }
 
-/** Downloads the result of a job, and says in its line what it is. */
+/** Downloads the result of a job, and fills in its line. */
 export async function receiveResult(
   job: SucceededJob,
   file: FileHandle,
@@ -89,7 +89,7 @@ export async function receiveResult(
   line.warnings = warnings;
 }
 
-/** Bytes; undefined where there is no such file. */
+/** Bytes; undefined if the file does not exist. */
 export async function sizeOf(file: string): Promise<number | undefined> {
   const found = await stat(file).catch(() => undefined);
   return found?.isFile() ? found.size : undefined;

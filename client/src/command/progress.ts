@@ -1,4 +1,7 @@
-/** How far a run is: a bar on a terminal, a line at each quarter elsewhere, always on standard error. */
+/**
+ * Shows the progress of a run on standard error: a bar on a terminal, elsewhere a line at each
+ * quarter.
+ */
 import type { WriteStream } from 'node:tty';
 import { withoutBytes } from './file-names.ts';
 
@@ -9,7 +12,7 @@ const CLEAR_LINE = '\r\x1b[2K';
 /** All controls but tabs and new lines: names of files may hold any. */
 const CONTROLS = /(?![\t\n])\p{Cc}/gu;
 
-/** Takes out the control characters, on which a terminal would act, and bytes that are no text. */
+/** Removes control characters, which a terminal would obey, and bytes that are not text. */
 export function shown(text: string): string {
   return withoutBytes(text).replaceAll(CONTROLS, '?');
 }
@@ -20,7 +23,7 @@ export class Progress {
   readonly #hasBar: boolean;
   readonly #startedAtMs = performance.now();
   #ended = 0;
-  /** The pictures that the service cut out: a refusal says nothing of its speed. */
+  /** Pictures that the service cut out. Refused ones show nothing about its speed. */
   #made = 0;
   #percentSaid = 0;
   #note = '';
@@ -32,7 +35,7 @@ export class Progress {
     this.#draw();
   }
 
-  /** One more picture has ended. @param isMade it has a new result */
+  /** @param isMade the picture has a new result */
   ended(source: string, isMade: boolean): void {
     this.#ended += 1;
     if (isMade) this.#made += 1;
@@ -44,9 +47,11 @@ export class Progress {
     this.line(this.#text());
   }
 
-  /** The last picture, or what is waited for; beside the bar, until the next picture ends. */
+  /**
+   * Shown next to the bar until the next picture ends: the last picture, or the reason of a wait.
+   */
   note(text: string): void {
-    // One line: it is drawn over.
+    // One line, because the next one overwrites it.
     this.#note = shown(text).replaceAll(/\s/g, ' ');
     this.#draw();
   }
@@ -73,7 +78,7 @@ export class Progress {
     return parts.filter(part => part !== '').join(', ');
   }
 
-  /** How fast it goes, and how long it takes if the rest goes as fast. */
+  /** The speed, and the time for the rest at this speed. */
   #pace(): string[] {
     const left = this.#total - this.#ended;
     if (this.#made === 0 || left === 0) return [];

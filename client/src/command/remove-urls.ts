@@ -1,7 +1,7 @@
 /**
- * Pictures at addresses, by batches: the service downloads them, and this command the results. Each
- * address is a picture of its own: the command asks only for those that results.jsonl does not
- * have, wherever they are in the list.
+ * Cuts out pictures at addresses, in batches: the service downloads the pictures, and this command
+ * the results. Each address counts by itself: the command requests only those that results.jsonl
+ * does not have, wherever they are in the list.
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -28,15 +28,15 @@ import { readUrls, type UrlList } from './url-list.ts';
 import { warnedOf } from './warnings.ts';
 
 const NAME_LENGTH_MAX = 100;
-/** Hexadecimal digits that keep two addresses with the same last part apart. */
+/** Hexadecimal digits that distinguish two addresses with the same last part. */
 const DIGITS = 12;
-/** Between the first two looks at a batch, and the most between two. */
+/** Time between the first two polls of a batch, and the most between two. */
 const FIRST_POLL_MS = 250;
 const POLL_MS_MAX = 5000;
 
 type UrlOptions = RemoveOptions & { readonly to: string; readonly urls: string };
 
-/** @throws CommandError, where anything failed with the exit code 1. */
+/** @throws CommandError; with exit code 1 if a picture failed */
 export async function removeUrls(options: UrlOptions, endings: Endings): Promise<void> {
   const list = await readUrls(options.urls);
   await makeFolder(options.to);
@@ -57,7 +57,7 @@ class UrlRun {
   readonly #signal: AbortSignal;
   readonly #partials = new PartialFiles();
   readonly #progress: Progress;
-  /** Addresses that need another attempt, and which. */
+  /** Addresses that need a new attempt, with its number. */
   readonly #fresh = new Map<string, number>();
   /** Addresses whose jobs are known. */
   readonly #looks: string[] = [];
@@ -67,7 +67,7 @@ class UrlRun {
   #made = 0;
   #there = 0;
   #failed = 0;
-  /** Failed addresses that the same command would fail at again. */
+  /** Failed addresses that would fail again with the same command. */
   #lost = 0;
 
   constructor(
@@ -115,7 +115,7 @@ class UrlRun {
     if (this.#failed > 0) throw failedError(this.#failed, this.#lost);
   }
 
-  /** Sends nothing. */
+  /** Decides the next step for an address, without a request. */
   async #plan(url: string): Promise<void> {
     const { batch, end } = this.#known.get(url) ?? {};
     const target = this.#targetOf(url);
@@ -146,7 +146,9 @@ class UrlRun {
     }
   }
 
-  /** Asks for the job of an address: its file may be gone, or nobody wrote whether it may be retried. */
+  /**
+   * Reads the job of an address: its file may be gone, or no line says whether it may be retried.
+   */
   async #look(url: string): Promise<void> {
     const { batch, end } = this.#known.get(url)!;
     const job = await this.#jobOf(end?.job ?? '');
@@ -157,7 +159,7 @@ class UrlRun {
     } else await this.#end(url, end?.key ?? '', job);
   }
 
-  /** Undefined: the service has forgotten it. */
+  /** Undefined: the service no longer has the job. */
   async #jobOf(jobId: string): Promise<Job | undefined> {
     try {
       return await this.#options.client.job(jobId, this.#patience());
@@ -167,7 +169,10 @@ class UrlRun {
     }
   }
 
-  /** A batch that the service has forgotten would be paid again, with what is done in it. */
+  /**
+   * If the service no longer has the batch, sending its key again would charge finished items
+   * again. So only the open items are sent, in a new batch.
+   */
   async #resume(batch: UrlBatch): Promise<void> {
     const last = batch.lines.filter(line => line?.job).pop()?.job;
     if (last && (await this.#jobOf(last)) === undefined) {
@@ -177,7 +182,7 @@ class UrlRun {
     } else await this.#carryOut(batch);
   }
 
-  /** A list that nobody has begun makes the batches that an older command made of it. */
+  /** For a new list, these are the same batches that an older version of the command made. */
   *#freshBatches(): Generator<UrlBatch> {
     const earlier = new Set<string>();
     for (const slice of slicesOf(this.#list.urls.filter(url => this.#fresh.has(url)))) {
@@ -208,7 +213,10 @@ class UrlRun {
     }
   }
 
-  /** A repeated address is one item, unless an older command submitted the batch with all of them. */
+  /**
+   * A repeated address is one item. An older version of the command submitted repeated items, so
+   * this tries both.
+   */
   async #submit(batch: UrlBatch): Promise<{ urls: readonly string[]; submitted: Batch }> {
     const { client, fields } = this.#options;
     const send = async (urls: readonly string[]) => {
@@ -228,7 +236,7 @@ class UrlRun {
     }
   }
 
-  /** The service has no such batch: what is asked for next time is another one. */
+  /** The service refused the batch, so the next run must make another one. */
   async #release({ key, urls }: UrlBatch, { code, message: detail }: MattingError): Promise<void> {
     const error = { code, detail, retryable: true };
     const lines = urls.flatMap((file, item) =>
@@ -237,7 +245,7 @@ class UrlRun {
     await this.#journal.append(...lines);
   }
 
-  /** The service counts the items of a batch from 0, people the lines of a list from 1. */
+  /** The service counts the items of a batch from 0, users count the lines of a list from 1. */
   #namingLine(error: unknown, urls: readonly string[]): unknown {
     if (!(error instanceof MattingError)) return error;
     const [wrong] = error.fieldErrors;
@@ -247,7 +255,7 @@ class UrlRun {
     return misuse(`${this.#options.urls}:${line}: ${error.code}: ${field} ${wrong?.detail}`);
   }
 
-  /** Looks soon at first: a few pictures take less than the pause that many deserve. */
+  /** Polls soon at first: a few pictures take less time than a long pause. */
   async #finished(submitted: Batch): Promise<Batch> {
     let batch = submitted;
     const pause = new Backoff(FIRST_POLL_MS);
@@ -261,7 +269,7 @@ class UrlRun {
     }
   }
 
-  /** Downloads what succeeded. A line that cannot be written does not end the others. */
+  /** Downloads a succeeded result. If one line cannot be written, the other items continue. */
   async #end(url: string, key: string, job: Job | BatchResult): Promise<void> {
     const line: OpenLine = { ...NOTHING, file: url, key, job: job.job_id };
     const target = this.#targetOf(url);
@@ -276,14 +284,14 @@ class UrlRun {
       }
     } catch (error) {
       this.#signal.throwIfAborted();
-      // The time for its retries is over: the service does not get better for the next one.
+      // The time for retries is over: the next picture would meet the same failure.
       if (!(error instanceof Error) || (error instanceof MattingError && error.retryable))
         throw error;
       line.size = null;
       line.error = { code: codeOf(error), detail: error.message };
     }
     const { error, warnings } = line;
-    // Without its line, the next run asks for it again and pays nothing.
+    // Without this line the next run requests the address again, at no cost.
     const unwritten = await this.#journal.append(line).then(
       () => null,
       (failed: Error) => ({ code: codeOf(failed), detail: failed.message }),
@@ -326,12 +334,12 @@ function isFinal({ status }: BatchResult): boolean {
   return status === 'succeeded' || status === 'failed' || status === 'expired';
 }
 
-/** An answer that is not the service's says nothing of the batch. */
+/** An answer of a proxy does not tell whether the service has the batch. */
 function isRefusal({ code, retryable }: MattingError): boolean {
   return !retryable && code !== 'UNREADABLE_ANSWER';
 }
 
-/** The last part of its path as a name of a file, and what no other address has. */
+/** A file name from the last part of the path, with digits that no other address has. */
 function outputOf(url: string, ending: string): string {
   const stem = path.posix.parse(new URL(url).pathname).name.replaceAll(/[^A-Za-z0-9._-]+/g, '-');
   const name = stem.replace(/^[.-]+/, '').slice(0, NAME_LENGTH_MAX) || 'picture';

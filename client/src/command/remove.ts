@@ -1,6 +1,6 @@
 /**
- * Pictures through a service. A run may be killed at any instant and begun again: what was paid is
- * not paid again, and what is done is left alone.
+ * Cuts out pictures of files. A run may be killed at any instant and started again: nothing is paid
+ * twice, and finished results stay as they are.
  */
 import { createHash } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
@@ -26,13 +26,13 @@ const NOT_ALLOWED_EXIT_CODE = 77;
 const REMEDY_OF_NONE = '; use --recursive to include subfolders, or name the files';
 
 export interface Endings {
-  /** Aborted: no further picture is begun. */
+  /** Aborted: no further picture begins. */
   readonly draining: AbortSignal;
-  /** Aborted: what is under way ends too. */
+  /** Aborted: pictures under way end too. */
   readonly hurrying: AbortSignal;
 }
 
-/** @throws CommandError, where anything failed with the exit code 1. */
+/** @throws CommandError; with exit code 1 if a picture failed */
 export async function remove(options: RemoveOptions, endings: Endings): Promise<void> {
   const { to } = options;
   if (to === undefined) return removeStandardInput(options, endings);
@@ -64,7 +64,7 @@ export function openJournal(to: string, onLine?: (line: JournalLine) => void): P
   });
 }
 
-/** An address, a key or a model that is wrong is told at once, not after an hour of patience. */
+/** Reports a wrong address, key or model at once, not after an hour of retries. */
 export async function requireService(
   { client, fields }: RemoveOptions,
   pictures: number,
@@ -111,9 +111,9 @@ class Run {
   #there = 0;
   /** Results that have warnings. */
   #warned = 0;
-  /** Failed pictures that the same command would fail at again. */
+  /** Failed pictures that would fail again with the same command. */
   #lost = 0;
-  /** Why no further picture is begun. */
+  /** The reason why no further picture begins. */
   #stopped: CommandError | undefined;
 
   constructor(
@@ -158,7 +158,7 @@ class Run {
         isMade = end.kind === 'made';
         this.#count(picture, end);
       } catch (error) {
-        // Ended at once, or the journal cannot be written.
+        // The run was ended at once, or the journal cannot be written.
         if (this.#endings.hurrying.aborted) return;
         this.#stopped ??= new CommandError(`stopped: ${(error as Error).message}`);
         this.#failed.push(picture.source);
@@ -197,7 +197,7 @@ class Run {
       this.#failed.push(source);
       if (error instanceof MattingError && !error.retryable) this.#lost += 1;
       const stops = stopsTheRun(error, this.#made > 0);
-      // Pictures that were on their way meet what stopped the run, too. It is printed once.
+      // Pictures under way fail for the same reason. It is printed once.
       if (stops && this.#stopped !== undefined) return;
       this.#progress.line(`${source}: ${codeOf(error)}: ${error.message}`);
       if (stops) this.#stopped = failureOf(error, 'stopped: ');
@@ -231,7 +231,7 @@ class Run {
   }
 }
 
-/** @param lost those among the failed that the same command would fail at again */
+/** @param lost failed pictures that would fail again with the same command */
 export function failedError(failed: number, lost: number): CommandError {
   const again = failed - lost;
   const which = again === failed ? 'them' : `${again} of them`;
@@ -252,7 +252,7 @@ export function failureOf(error: Error, before = ''): CommandError {
   return new CommandError(message, isMisuse ? USAGE_EXIT_CODE : 1);
 }
 
-/** One picture from standard input; its result is written once it is whole. */
+/** Reads one picture from standard input, and writes its result once it is whole. */
 async function removeStandardInput(options: RemoveOptions, endings: Endings): Promise<void> {
   if (process.stdin.isTTY)
     throw misuse(`standard input is a terminal; pipe a picture into ${STANDARD_INPUT}`);

@@ -1,4 +1,4 @@
-/** Checks what names the disk of the results allows, before a picture is paid. */
+/** Checks which names the disk of the results allows, before a picture costs anything. */
 import { lstat, mkdir, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { CANNOT_CREATE_EXIT_CODE, CommandError } from './command-error.ts';
@@ -19,7 +19,7 @@ export async function requirePlace(target: string): Promise<void> {
     const file = await open(target, 'wx').catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'EEXIST') throw error;
     });
-    // Another command tries the same name.
+    // Another run tries the same name.
     if (file === undefined) return;
     await file.close();
     await rm(target);
@@ -32,7 +32,7 @@ export async function requirePlace(target: string): Promise<void> {
   }
 }
 
-/** Finds two pictures of a group with results that are one file on this disk. */
+/** Finds two pictures of a group whose results would be the same file on this disk. */
 export async function findCollision<Picture extends { readonly output: string }>(
   to: string,
   groups: readonly (readonly Picture[])[],
@@ -56,7 +56,7 @@ export async function findCollision<Picture extends { readonly output: string }>
   }
 }
 
-/** @returns why not; a name that the disk refuses fails its picture alone, later. */
+/** @returns the error's code. If the disk refuses a name, only its picture fails, later. */
 function claim(name: string, index: number): Promise<string | undefined> {
   return mkdir(path.dirname(name), { recursive: true })
     .then(() => writeFile(name, `${index}`, { flag: 'wx' }))
@@ -70,6 +70,6 @@ export async function isSameFile(one: string, other: string): Promise<boolean> {
   if ((await realPath(one)) === (await realPath(other))) return true;
   const first = await stat(onDisk(one), { bigint: true });
   const second = await stat(onDisk(other), { bigint: true });
-  // Some network disks number no file.
+  // Some network disks give no file a number.
   return first.ino !== 0n && first.ino === second.ino && first.dev === second.dev;
 }

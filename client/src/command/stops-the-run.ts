@@ -1,8 +1,10 @@
-/** Whether a failure is one picture's, or the next one would fail in the same way. */
+/**
+ * Decides whether a failure is one picture's, or whether the next one would fail in the same way.
+ */
 import { ERROR_CODES, MattingError } from '../errors.ts';
 import { codeOf } from './picture-run.ts';
 
-/** Codes about one picture, its job or its result. The service's catalogue says so of each. */
+/** Codes about one picture, its job or its result, as in the service's catalogue. */
 export const CODES_OF_PICTURES: readonly string[] = [
   'INVALID_IMAGE_SOURCE',
   'UNSUPPORTED_IMAGE_FORMAT',
@@ -25,17 +27,19 @@ export const CODES_OF_PICTURES: readonly string[] = [
   'RESULT_LOST',
 ];
 
-/** Codes about an option, which most pictures meet, but not each: a tall one may become too high. */
+/**
+ * Codes about an option. They meet most pictures, but not each: a tall picture may become too high.
+ */
 export const CODES_OF_OPTIONS: readonly string[] = [
   'UNSUPPORTED_OUTPUT_FORMAT',
   'INVALID_PARAMETER',
   'INVALID_CALLBACK',
 ];
 
-/** With these the service refuses the key or the account, whatever the picture and the code. */
+/** The service refuses the key or the account with these statuses, whatever the code. */
 const STATUSES_OF_ALL: readonly unknown[] = [401, 402, 403];
 
-/** A file that is too large for the service, or for a proxy before it that knows no codes. */
+/** A file that is too large for the service, or for a proxy before it, which knows no codes. */
 const TOO_LARGE_STATUS = 413;
 
 /** Errors of a disk that takes no more data. */
@@ -44,8 +48,8 @@ const CODES_OF_DISKS: readonly string[] = ['ENOSPC', 'EDQUOT', 'EROFS', 'EIO', '
 const KNOWN_CODES: readonly string[] = [...ERROR_CODES, 'NO_ANSWER', 'UNREADABLE_ANSWER'];
 
 /**
- * A newer service has codes that this client does not know. One that no retry changes fails its
- * picture alone, unless its status says that the key or the account is refused.
+ * A newer service has codes that this client does not know. Such an error stops the run if it is
+ * retryable, or if its status refuses the key or the account. Otherwise only its picture fails.
  * @param isOneMade whether a picture was cut out with the same options in this run
  */
 export function stopsTheRun(error: Error, isOneMade: boolean): boolean {
@@ -53,10 +57,10 @@ export function stopsTheRun(error: Error, isOneMade: boolean): boolean {
   if (!(error instanceof MattingError)) return CODES_OF_DISKS.includes(code);
   const { status, retryable, jobId } = error;
   if (CODES_OF_PICTURES.includes(code) || status === TOO_LARGE_STATUS) return false;
-  // The time for its retries is over: the service does not get better for the next picture.
+  // The time for retries is over: the next picture would meet the same failure.
   if (retryable) return true;
   if (!KNOWN_CODES.includes(code)) return STATUSES_OF_ALL.includes(status);
   if (CODES_OF_OPTIONS.includes(code) && isOneMade) return false;
-  // A job that failed for good failed by its picture.
+  // A job that failed without `retryable` failed because of its picture.
   return jobId === undefined;
 }

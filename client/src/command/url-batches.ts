@@ -1,6 +1,7 @@
 /**
- * The batches of earlier runs, as results.jsonl has them. Before the command submits a batch, it
- * writes a line without an end for each item, so that the next run finds the batch in any list.
+ * The batches of earlier runs, from results.jsonl. Before the command submits a batch, it writes a
+ * line for each item, without output and error. So the next run finds the batch, even if the list
+ * changed.
  */
 import { createHash } from 'node:crypto';
 import type { JournalLine } from './journal.ts';
@@ -8,13 +9,16 @@ import type { RemoveOptions } from './options.ts';
 
 /** The service's bound on a batch. */
 export const ITEMS_MAX = 1000;
-/** The key of an item: its batch's, which ends in the number of the attempt from the second on. */
+/**
+ * The key of an item: the batch's key and the item's number. The batch's key ends in the number of
+ * the attempt, from the second on.
+ */
 const ITEM_KEY = /^(urls-[0-9a-f]{64}(?:-(\d{1,6}))?):(\d{1,3})$/;
 
 export interface UrlBatch {
   /** The Idempotency-Key. */
   readonly key: string;
-  /** From 1: an address that failed for the moment gets another key. */
+  /** From 1. An address that failed with `retryable` gets a new attempt, and so another key. */
   readonly attempt: number;
   readonly urls: readonly string[];
   /** Lines of some of the items. */
@@ -22,15 +26,15 @@ export interface UrlBatch {
 }
 
 export interface KnownUrl {
-  /** The last one that has it. */
+  /** The latest batch with this address. */
   readonly batch: UrlBatch;
-  /** Undefined: the batch may have been submitted. */
+  /** Undefined: the batch may have been submitted, and the result is unknown. */
   readonly end: JournalLine | undefined;
 }
 
 type Request = Pick<RemoveOptions, 'asked' | 'run'>;
 
-/** The key says what is asked for: the same is the same batch, whoever submits it. */
+/** The key is a hash of the request: equal requests are the same batch, whoever submits them. */
 export function urlBatch(
   { asked, run }: Request,
   urls: readonly string[],
@@ -57,24 +61,27 @@ export class NotedBatches {
     if (key === undefined) return;
     const batch = this.#batches.get(key) ?? { attempt: Number(attempt), lines: [] };
     this.#batches.set(key, batch);
-    // Two runs may have begun an item; its end counts.
+    // Two runs may have begun an item; the line with its end counts.
     if (isEnd(line) || batch.lines[Number(item)] === undefined) batch.lines[Number(item)] = line;
   }
 
-  /** By address, what was asked for in the same way. @param list its slices were whole batches */
+  /**
+   * Known items by address, if they had the same options.
+   * @param list its slices were whole batches of an older version of the command
+   */
   knownOf(request: Request, list: readonly string[]): Map<string, KnownUrl> {
-    // An older command wrote the ends alone, so its batch may have gaps that only the list fills.
+    // An older version wrote only the lines with an end. The list fills the gaps of its batches.
     const slices = new Map(slicesOf(list).map(urls => [urlBatch(request, urls).key, urls]));
     const known = new Map<string, KnownUrl>();
     for (const [key, { attempt, lines }] of this.#batches) {
       const urls = slices.get(key) ?? Array.from(lines, line => line?.file ?? '');
       const batch = urlBatch(request, urls, attempt, lines);
-      // Asked for in another way, or never submitted: its lines are not whole.
+      // A batch with other options, or one that was never submitted: its lines are not complete.
       if (batch.key !== key) continue;
       for (const [item, url] of urls.entries()) {
         const line = lines[item];
         const end = line !== undefined && isEnd(line) ? line : undefined;
-        // An address that a batch has twice has one end.
+        // A batch may have an address twice, but only one of the items has an end.
         if (end === undefined && known.get(url)?.batch === batch) continue;
         known.set(url, { batch, end });
       }

@@ -5,13 +5,16 @@ import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
 const URLS_MAX = 1_000_000;
 
 export interface UrlList {
-  /** As they follow each other, with those that are there twice. */
+  /** In the order of the list, with repeated addresses. */
   readonly urls: readonly string[];
   /** The first line of each address, from 1. */
   readonly lines: ReadonlyMap<string, number>;
 }
 
-/** Leaves out blank lines and those that begin with #. @throws CommandError */
+/**
+ * Skips blank lines and lines that begin with #.
+ * @throws CommandError
+ */
 export async function readUrls(list: string): Promise<UrlList> {
   const text = await readFile(list, 'utf8').catch((error: Error) => {
     throw new CommandError(`cannot read the list: ${error.message}`, NO_INPUT_EXIT_CODE);

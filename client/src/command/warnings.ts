@@ -5,7 +5,7 @@ const WARNED: Readonly<Record<string, string>> = {
   subject_cut_off: 'the subject reaches the edge of the picture',
 };
 
-/** @param warnings codes, of which a later service may have more */
+/** @param warnings codes; a later service may have more */
 export function warnedOf(warnings: readonly string[]): string {
   return warnings.map(code => (code in WARNED ? `${code}: ${WARNED[code]}` : code)).join('; ');
 }

@@ -114,9 +114,7 @@ function readByFloat32(
   return found;
 }
 
-/**
- * Outputs from the last feature convolutions to the matte: they hold logits or the matte itself.
- */
+/** Values from the outputs of the last feature convolutions to the matte: logits and the matte. */
 function floatTail(graph: Graph): ReadonlySet<string> {
   const makers = makersOf(graph.nodes);
   const tail = new Set<string>();
