@@ -73,7 +73,7 @@ function causeOf(state: NodeState, sightings: readonly Sighting[]): string | nul
   const whole = sightings.length;
   const counts = new Map<string, number>();
   for (const { state: seen, cause } of sightings) {
-    // It is not a cause that a drained node reports draining.
+    // A drained node always reports `draining`, so that is not its cause.
     if (cause === null || (state === 'draining' && seen === 'draining')) continue;
     counts.set(cause, (counts.get(cause) ?? 0) + 1);
   }

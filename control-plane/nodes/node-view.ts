@@ -12,7 +12,7 @@ export interface NodeAbility {
   readonly jxlPixelsMax: number;
   /** The largest image that an empty node admits, as `admittedMegapixels` counts. */
   readonly megapixelsAloneMax: number;
-  /** Names that a job may use here. */
+  /** Plans and models that a job may name on this node. */
   readonly models?: Selectables;
   /** It serves another plan than jobs without a name get. */
   readonly onlyByName?: boolean;
