@@ -48,10 +48,7 @@ export function batchProgress(database: Database, groups: JobGroups, notices: Ba
       committed?.();
       return entered;
     },
-    /**
-     * Undefined: the API key has no such batch. Also erases the addresses that a finished batch
-     * keeps.
-     */
+    /** Undefined: the API key has no such batch. Also erases the addresses of a finished batch. */
     cancelBatch: (batchId: string, apiKeyId: string) =>
       query(database, async db => {
         await db

@@ -194,9 +194,7 @@ function faultOf(kind: DatabaseErrorKind, cause: unknown): string {
 const ACCOUNTS_WAITING_MAX = 4096;
 /** One for each public connection, so that no caller is refused because of another. */
 const UNKNOWN_WAITING_MAX = 10_000;
-/**
- * One slot for unknown callers for each four of accounts: unknown callers read one row by its key.
- */
+/** Unknown callers read one row by its key, so one slot for four of accounts is enough. */
 const SLOTS_TO_AN_UNKNOWN = 4;
 /** As long as an upload waits for its slot. */
 const WAIT_MS = 10_000;

@@ -103,10 +103,7 @@ export async function migrate(
   return ran;
 }
 
-/**
- * In addition to one for each migration: on Galera another member's change of tables ends reads
- * here.
- */
+/** Added to the number of migrations: on Galera a change of tables elsewhere ends reads here. */
 const ROUNDS_MAX = 5;
 const ROUND_PAUSE_MS = 200;
 
@@ -134,9 +131,7 @@ async function runPending(
   }
 }
 
-/**
- * @param folded folded migrations that the database recorded: Kysely requires all recorded names
- */
+/** @param folded recorded ones only: Kysely requires a migration for each recorded name */
 export function migratorOf(
   { kysely, dialect }: Pick<Database, 'kysely' | 'dialect'>,
   series: MigrationSeries,

@@ -23,8 +23,7 @@ const LOCK_WAIT_S_MAX = 10;
 /** More callers get POOL_QUEUE_LIMIT at once. */
 const POOL_WAITERS_MAX = 2_000;
 /**
- * The pool lends the newest connection first, so the others would not notice that the address leads
- * elsewhere.
+ * The pool lends the newest first; older ones would not notice that the address leads elsewhere.
  */
 const IDLE_MS_MAX = 5_000;
 /**

@@ -30,9 +30,7 @@ const TRANSITIONS = {
 } as const;
 
 type LoopMode = keyof typeof TRANSITIONS;
-/**
- * ended, failed: the round did. fault: the database failed under work that an earlier round began.
- */
+/** ended, failed: the round did. fault: the database failed under work of an earlier round. */
 type LoopEvent = 'start' | 'wake' | 'ended' | 'failed' | 'fault' | 'resumed' | 'stop';
 
 /** @throws AssertionError: impossible in that mode */

@@ -121,8 +121,7 @@ export class Connections {
   readonly #accounts = new WeakMap<net.Socket, string>();
   readonly #submissions: Semaphore;
   /**
-   * Connections without a request yet. Node counts them neither idle nor busy, so its close waits
-   * for them.
+   * Without a request yet: Node counts these neither idle nor busy, so its close waits for them.
    */
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;

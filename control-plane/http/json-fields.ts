@@ -49,9 +49,7 @@ function skipSpace(chunk: Buffer, from: number): number {
 const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
 const LITERAL_BYTES_MAX = 64;
 
-/**
- * Kinds that a value may have in addition to string and null. The value means the same as its text.
- */
+/** Kinds of values other than string and null. Each means the same as its text. */
 type LiteralKind = 'boolean' | 'number' | 'list';
 
 /** RFC 8259 section 6. */

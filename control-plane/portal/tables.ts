@@ -116,9 +116,7 @@ declare module '@matting/database/database.ts' {
       created_at: number;
       expires_at: number;
       used_at: number | null;
-      /**
-       * 1: everyone who can open the link has that mail. 0: another person has seen the link, too.
-       */
+      /** 1: only readers of that mail have the link. 0: another person has seen it, too. */
       proves_mail: number;
       made_by: string | null;
     };

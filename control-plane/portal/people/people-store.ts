@@ -12,10 +12,7 @@ export type Member = Awaited<ReturnType<typeof listMembers>>[number];
 interface PasswordSet {
   readonly userId: string;
   readonly passwordHash: string;
-  /**
-   * The hash that the current password matched. null: not checked, since the session began by a
-   * link.
-   */
+  /** The hash that the current password matched. null: not checked (session by a link). */
   readonly verifiedHash: string | null;
   readonly sessionId: string;
   readonly accountId: string;

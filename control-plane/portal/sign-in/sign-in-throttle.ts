@@ -120,9 +120,7 @@ type SignInThrottleStore = ReturnType<typeof createSignInThrottleStore>;
 /** Counts an attempt before its password is checked, so that parallel attempts pass no bound. */
 export function createSignInThrottleStore(database: Database) {
   return {
-    /**
-     * 0: the attempt is counted. Else it is not, and the next is allowed after these milliseconds.
-     */
+    /** 0: the attempt is counted. Else the milliseconds until the next one is allowed. */
     take: (keys: readonly ThrottleKey[]) => transact(database, tx => take(database, tx, keys)),
     giveBack: (keys: readonly ThrottleKey[]) =>
       query(database, async db => {

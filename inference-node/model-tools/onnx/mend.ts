@@ -28,8 +28,7 @@ export interface Mended {
 export function mendDeformableConvolutions(graph: Graph): Mended {
   const { blocks, refused } = findDeformableBlocks(graph, BLOCKS_MAX);
   if (blocks.length === 0) return { graph, blocks, refused };
-  // Raises first, since raiseOpset does not know DeformConv. It returns unchanged nodes as the same
-  // objects.
+  // Raise first: raiseOpset does not know DeformConv. Unchanged nodes stay the same objects.
   const raised = raiseOpset(graph, OPSET_OF_DEFORM_CONV);
   const byConv = new Map(blocks.map(block => [block.conv, block]));
   const nodes = raised.nodes.map(node => {

@@ -44,9 +44,7 @@ export class Callers {
   readonly #options: CallersOptions;
   /** Digests have equal lengths, so a comparison reveals nothing about a token's. */
   #known: readonly { readonly digest: Buffer; readonly caller: Caller }[] = [];
-  /**
-   * Fixed at the start: if a list loses its last token later, the node does not open to everyone.
-   */
+  /** Fixed at the start: a node that loses its last token later does not open to everyone. */
   readonly #isOpen: boolean;
   readonly #images = new Map<string, number>();
 

@@ -301,9 +301,7 @@ async function namesIn(directory: string): Promise<readonly string[]> {
   return names;
 }
 
-/**
- * True if the system cannot tell: then the load reports the reason, and other models still load.
- */
+/** True if the system cannot tell: loading this model then fails, and others still load. */
 async function hasModel(directory: string, name: string): Promise<boolean> {
   if (!MODEL_NAME.test(name)) return false;
   try {

@@ -124,9 +124,7 @@ export function isCloserBelieved(
   return shown < sideShareMax && keptShare(closer, first, part, picture) >= keptShareMin;
 }
 
-/**
- * Share of the shown pixels of `first` that `closer` shows too, in the part; 1 if there are none.
- */
+/** Share of the part's pixels in `first` that `closer` shows too; 1 if there are none. */
 function keptShare(closer: SizedAlpha, first: SizedAlpha, part: Box, picture: Size): number {
   const { width, height } = closer.size;
   const columns = first.size.width / picture.width;

@@ -23,9 +23,7 @@ export const FRAMED_RULES = {
   keptShareMin: 0.95,
   /** Most agreement with the opinion that the framed matte may lose against the first. */
   agreementLossMax: 0.05,
-  /**
-   * From this agreement with the opinion on, the framed matte is believed, whatever the sides show.
-   */
+  /** From this agreement with the opinion on, the matte is believed, whatever its sides show. */
   agreementMin: 0.8,
 };
 

@@ -54,8 +54,7 @@ interface View {
 }
 
 /**
- * missing: the model has no working engine. unneeded: no pixel is unsure, and the model refines
- * only those.
+ * missing: the model has no working engine. unneeded: no pixel is unsure, so none needs refining.
  */
 export type NoMatte = 'missing' | 'unneeded';
 

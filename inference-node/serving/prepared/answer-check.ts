@@ -58,10 +58,7 @@ interface AnswerRecord {
 
 const MACHINES_MAX = 32;
 
-/**
- * Undefined if the answer is right, else the fault in one line. Calls `stored` only without a
- * record.
- */
+/** Undefined if right, else the fault in one line. Calls `stored` only without a record. */
 export async function checkAnswer(
   model: PreparedModel,
   stored: () => Promise<readonly number[]>,

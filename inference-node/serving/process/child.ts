@@ -80,8 +80,7 @@ export class Child<Incoming> {
     try {
       child = spawnProcess(options);
     } catch (error) {
-      // Node reports most failures by 'error' but throws some. An ENOMEM may be gone at the next
-      // try.
+      // Node reports most failures by 'error' but throws some, such as an ENOMEM that may pass.
       this.#error = error as Error;
       process.nextTick(() => this.#finish(null, null));
       return;

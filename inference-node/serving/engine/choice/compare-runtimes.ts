@@ -21,9 +21,7 @@ const ROUNDS = 5;
 /** Rounds if the ratio is near the limit, so that equal machines choose equally. */
 const ROUNDS_NEAR = 20;
 const NEAR = 0.06;
-/**
- * If a run takes this many processor ticks (10 ms), two rounds suffice. BiRefNet lite takes 800.
- */
+/** Two rounds suffice for runs of this many processor ticks (10 ms). BiRefNet lite takes 800. */
 const LONG_TICKS = 300;
 const ROUNDS_OF_LONG = 2;
 const CLOSE_MAX_MS = 5_000;

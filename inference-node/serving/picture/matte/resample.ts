@@ -28,8 +28,7 @@ export interface ColourRows extends Size {
 
 interface Axis {
   /**
-   * Taps of an output pixel. Unused taps have weight 0, and so do all taps of padding pixels, which
-   * fill up to a multiple of 4.
+   * Taps of an output pixel. Unused taps, and pixels that pad to a multiple of 4, have weight 0.
    */
   readonly taps: number;
   readonly starts: Int32Array;

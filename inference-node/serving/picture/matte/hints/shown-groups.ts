@@ -10,10 +10,7 @@ export const TOGETHER_FROM = 26;
 const ON_SHARE_MIN = 0.3;
 const UNDER_SHARE_MIN = 0.3;
 const SCRIBBLED_SHARE_MIN = 0.1;
-/**
- * A stroke through the middle means the whole thing only if another one has this share of its
- * alpha.
- */
+/** A stroke through a thing means all of it only if another thing has this share of its alpha. */
 const ELSEWHERE_SHARE_MIN = 0.1;
 /** Depth of a thing's middle, relative to its greatest distance from the rim. */
 export const MIDDLE_SHARE = 0.6;
