@@ -1,17 +1,15 @@
-/** Faults of a program's configuration: every variable at once, and none of its values. */
-
 export interface EnvProblem {
   readonly variable: string;
-  /** Reads on after "must be ". */
+  /** Follows "must be ". */
   readonly expected: string;
 }
 
-/** Thrown by a `parse` that knows more than its form. The message reads on after "must be ". */
+/** Thrown by a `parse` for a value of the right form. The message follows "must be ". */
 export class Unusable extends Error {
   override readonly name = 'Unusable';
 }
 
-/** Thrown by `requireValid` with every problem found; main.ts prints its message and exits. */
+/** Lists every problem, and no value of a variable. */
 export class ConfigError extends Error {
   readonly problems: readonly EnvProblem[];
 
@@ -23,13 +21,13 @@ export class ConfigError extends Error {
   }
 }
 
-/** A program exits with it where a setting is wrong: EX_CONFIG of sysexits.h. */
+/** EX_CONFIG of sysexits.h. */
 export const CONFIG_EXIT_CODE = 78;
 
-/** The system's refusals that another start meets as well: rights, a read-only file system, a file in a folder's place. */
+/** System errors that another start would meet again. */
 const LASTING = new Set(['EACCES', 'EPERM', 'EROFS', 'ENOTDIR']);
 
-/** 78 if the settings name something that cannot be used, else 1, as when a server is away. */
+/** 78 if a setting names something unusable, else 1. */
 export function startExitCode(error: unknown): number {
   for (let each = error; each instanceof Error; each = each.cause) {
     const { code } = each as NodeJS.ErrnoException;

@@ -1,10 +1,8 @@
-/** Content-Encoding of a body that was requested without one. */
-
 const COMPRESSIONS: readonly string[] = ['gzip', 'br', 'zstd', 'deflate', 'compress'];
 
 /**
- * The compressions that it names, in the order in which they were applied. Buckets store and replay
- * other tokens by mistake (aws-chunked, UTF-8, base64, none): the bytes are as they should be.
+ * The compressions in the order of their application. Other tokens (aws-chunked, UTF-8, base64,
+ * none) are ignored: buckets store and replay them by mistake.
  */
 export function compressionsOf(contentEncoding: string | string[] | undefined): string[] {
   return String(contentEncoding ?? '')

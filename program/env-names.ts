@@ -1,17 +1,17 @@
 /**
- * Every variable of the product, so that a misspelt one is told from one that another program
- * reads: an environment is often shared. `make generate` makes the list of what programs declare.
+ * All variables of the product (`make generate` lists them), to detect misspelt ones. Variables of
+ * other programs in a shared environment are ignored.
  */
 import { editDistance } from './edit-distance.ts';
 import names from './variable-names.json' with { type: 'json' };
 
 const PREFIX = 'MATTING_';
-/** Read by the project's own tests and benches. */
-const NOT_OURS = /^MATTING_(TEST|CHAOS|BENCH|SOAK)_/;
+/** Used by the project's tests and benches. */
+const OF_TESTS = /^MATTING_(TEST|CHAOS|BENCH|SOAK)_/;
 
 export const MATTING_VARIABLES: readonly string[] = names;
 
-/** Settings of earlier releases, and what to do instead. A start refuses them. */
+/** Removed settings and their replacements. A start refuses them. */
 export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
   MATTING_DIRECT_STORAGE:
     'files of nodes go through the control planes (docs/scaling.md says how many a fleet needs)',
@@ -40,25 +40,25 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
   MATTING_SPOOL_DIR: 'TMPDIR names the directory of files on their way to a bucket',
 };
 
-/** Edits that lead from what was meant to what was written, at most. */
+/** Most edits between a known name and a misspelt one. */
 const EDITS_MAX = 3;
 
-/** Names that begin as ours do and that no program reads. Never a value: it may be a secret. */
+/** Names only: the values may be secret. */
 function unknownVariables(env: Readonly<Record<string, string | undefined>>) {
   const known = new Set(MATTING_VARIABLES);
   return Object.keys(env)
-    .filter(name => name.startsWith(PREFIX) && !known.has(name) && !NOT_OURS.test(name))
+    .filter(name => name.startsWith(PREFIX) && !known.has(name) && !OF_TESTS.test(name))
     .filter(name => !Object.hasOwn(LEFT_VARIABLES, name))
     .sort()
-    .map(variable => ({ variable, meant: nearest(variable) }));
+    .map(variable => ({ variable, suggestion: nearest(variable) }));
 }
 
 const SECRET_NAME = /^MATTING_.*(KEY|TOKEN|SECRET)/;
-/** Documentation and habit put these in the place of a secret. */
+/** Placeholders from documentation and habit. */
 const PLACEHOLDER =
   /change.?me|placeholder|example|password|secret|random.?token|hexadecimal|0123456789|abcdef0123|qwerty|letmein/i;
 
-/** Lines for the log. Never a value: it may be a secret. */
+/** Log lines without values, which may be secret. */
 export function warnOfVariables(env: Readonly<Record<string, string | undefined>>): string[] {
   const placeholders = Object.keys(env).filter(
     name => SECRET_NAME.test(name) && !name.endsWith('_FILE') && PLACEHOLDER.test(env[name] ?? ''),
@@ -72,8 +72,8 @@ export function warnOfVariables(env: Readonly<Record<string, string | undefined>
 function warnOfUnknownVariables(env: Readonly<Record<string, string | undefined>>): string[] {
   const unknown = unknownVariables(env);
   if (unknown.length === 0) return [];
-  const names = unknown.map(({ variable, meant }) =>
-    meant === undefined ? variable : `${variable} (${meant}?)`,
+  const names = unknown.map(({ variable, suggestion }) =>
+    suggestion === undefined ? variable : `${variable} (${suggestion}?)`,
   );
   return [`variables that nothing reads: ${names.join(', ')}`];
 }

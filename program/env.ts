@@ -1,10 +1,7 @@
 /**
- * Reads typed values out of an environment and collects everything that is wrong with it, so that
- * an operator corrects all variables at once. Pure: it never touches the real environment
- * (config.ts passes it in) and no problem ever holds a variable's value, since any of them may be a
- * secret.
- *
- * A variable that is unset or empty is absent: it takes its default, or, without one, is a problem.
+ * Reads typed values from an environment and collects all problems, so that an operator can correct
+ * every variable at once. No problem contains a value, since it may be a secret. An empty variable
+ * counts as unset: it takes its default or, without one, is a problem.
  */
 
 import { ConfigError, type EnvProblem, Unusable } from './config-error.ts';
@@ -12,17 +9,16 @@ import { LEFT_VARIABLES } from './env-names.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Text of docs/settings.md on a variable: each read declares it, and `make generate` collects. */
+/** Text of a variable in docs/settings.md, which `make generate` collects. */
 export interface About {
-  /** One or two sentences in Markdown. The source may break their lines anywhere. */
   readonly about: string;
-  /** When it must be set though it has a default here; reads on after "Required ". */
+  /** When it must be set in spite of its default; follows "Required ". */
   readonly required?: string;
-  /** The default in words, where it depends on the machine or on other variables. */
+  /** The default in words, if it depends on the machine or on other variables. */
   readonly otherwise?: string;
 }
 
-/** Without a default the variable is required. `undefined` as a default makes it optional. */
+/** No default: required. `undefined`: optional. */
 export interface EnvOptions<Default> extends About {
   readonly default: Default;
 }
@@ -30,10 +26,10 @@ export interface EnvOptions<Default> extends About {
 type EnvRead<Default> = About & Partial<EnvOptions<Default>>;
 
 export interface Declaration extends About {
-  /** Absent: the variable is required. */
+  /** Absent: required. */
   readonly default?: unknown;
   readonly variable: string;
-  /** The form, as problems name it. */
+  /** The form, as in problems. */
   readonly expected: string;
   readonly section: string;
 }
@@ -42,7 +38,7 @@ interface StringOptions {
   readonly lengthMin?: number;
   readonly lengthMax?: number;
   readonly pattern?: RegExp;
-  /** Says the form in words; wanted wherever a pattern is given. */
+  /** The form in words; needed with a pattern. */
   readonly expected?: string;
 }
 
@@ -52,11 +48,11 @@ interface NumberRange {
 }
 
 export interface UrlOptions {
-  /** Without the colon: `http`, `mysql`. Any where absent. */
+  /** Without the colon: `http`, `mysql`. Default: any. */
   readonly schemes?: readonly string[];
 }
 
-/** Kept low so that a typo of many commas cannot make a list of thousands. */
+/** Protects against a typo of many commas. */
 const LIST_ITEMS_MAX = 64;
 
 export function readEnvironment<T>(env: Environment, read: (reader: EnvReader) => T): T {
@@ -70,7 +66,7 @@ export class EnvReader {
   readonly #env: Environment;
   readonly #section: string;
   readonly problems: EnvProblem[];
-  /** The declarations of all that was read, in that order. */
+  /** Of everything read, in that order. */
   readonly declarations: Declaration[];
 
   constructor(env: Environment, section = '', { problems, declarations }: Partial<EnvReader> = {}) {
@@ -80,12 +76,11 @@ export class EnvReader {
     this.declarations = declarations ?? [];
   }
 
-  /** The same reader, for variables that stand under this heading in docs/settings.md. */
   section(title: string): EnvReader {
     return new EnvReader(this.#env, title, this);
   }
 
-  /** Reads the value untrimmed. */
+  /** Not trimmed. */
   string<D = never>(variable: string, options: StringOptions & EnvRead<D>) {
     const { lengthMin = 1, lengthMax = Number.POSITIVE_INFINITY, pattern } = options;
     const expected = options.expected ?? textOfLength(lengthMin, lengthMax);
@@ -103,20 +98,19 @@ export class EnvReader {
     return this.parsed<number, D>(variable, expected, parse, options);
   }
 
-  /** Decimal digits with an optional fraction: never an exponent, Infinity or NaN. */
   number<D = never>(variable: string, options: NumberRange & EnvRead<D>) {
     const expected = `a number${rangeInWords(options)}`;
     const parse = (text: string) => inRange(text, /^-?\d{1,15}(\.\d{1,15})?$/, options);
     return this.parsed<number, D>(variable, expected, parse, options);
   }
 
-  /** 0 to 65535; 0 lets the system choose. */
+  /** 0 to 65535. 0: the system chooses. */
   port<D = never>(variable: string, options: EnvRead<D>) {
     const parse = (text: string) => inRange(text, /^\d{1,5}$/, { min: 0, max: 65_535 });
     return this.parsed<number, D>(variable, 'a port number, 0 to 65535', parse, options);
   }
 
-  /** `true` or `false`, in any case; nothing else, so that `no` is not read as true. */
+  /** `true` or `false`, in any case. */
   boolean<D = never>(variable: string, options: EnvRead<D>) {
     const parse = (text: string): boolean | undefined => {
       const lower = text.toLowerCase();
@@ -134,10 +128,7 @@ export class EnvReader {
     return this.parsed<T, D>(variable, `one of ${values.join(', ')}`, parse, options);
   }
 
-  /**
-   * Comma-separated, trimmed, at least one item, none empty. `parse` returns undefined for an item
-   * that is not of the `expected` form.
-   */
+  /** Comma-separated, trimmed, at least one item. `parse` returns undefined for a wrong item. */
   list<T, D = never>(
     variable: string,
     expected: string,
@@ -173,10 +164,7 @@ export class EnvReader {
     return this.parsed<string, D>(variable, expected, parse, options);
   }
 
-  /**
-   * Any other form: `parse` returns undefined for text that is not of the `expected` form, or throws
-   * Unusable.
-   */
+  /** Any other form. `parse` returns undefined for a wrong form, or throws Unusable. */
   parsed<T, D = never>(
     variable: string,
     expected: string,
@@ -197,7 +185,7 @@ export class EnvReader {
       if (!(error instanceof Unusable)) throw error;
       this.problem(variable, error.message);
     }
-    // Never used: requireValid throws before the caller can build anything of it.
+    // Not used: requireValid throws first.
     return options.default as D;
   }
 
@@ -207,8 +195,7 @@ export class EnvReader {
   }
 
   /**
-   * Reports a problem by a rule over several variables: the value alone would do, but not beside
-   * the others. If two packages read a variable, it is named once.
+   * Reports a problem between several variables. A problem that two packages report is listed once.
    */
   problem(variable: string, expected: string): void {
     const isNamed = this.problems.some(
@@ -217,7 +204,7 @@ export class EnvReader {
     if (!isNamed) this.problems.push({ variable, expected });
   }
 
-  /** @throws ConfigError when anything was wrong. Values read before it are then meaningless. */
+  /** Call it before you use any value. @throws ConfigError */
   requireValid(): void {
     for (const [variable, instead] of Object.entries(LEFT_VARIABLES)) {
       if (this.has(variable)) this.problem(variable, `taken out: ${instead}`);

@@ -1,14 +1,13 @@
-/** Directories, clocks and durability of file systems, where Node's own calls expect others. */
 import { mkdirSync, statSync } from 'node:fs';
 import { open, unlink } from 'node:fs/promises';
 import { userInfo } from 'node:os';
 import path from 'node:path';
 
 /**
- * `mkdir -p` that always ends. Node's own (`recursive: true`) loops for ever where a parent exists
- * but answers ENOENT to a new entry, as /proc does, and takes a whole core with it.
- * @param mode rights of the directories that are made; those that are there keep theirs.
- * @throws the system's error (EACCES, EROFS, ENOENT, ENOTDIR …) where it cannot be made.
+ * `mkdir -p`. Node's (`recursive: true`) loops forever if a parent exists but answers ENOENT to a
+ * new entry, as /proc does.
+ * @param mode rights of created directories
+ * @throws the system's error (EACCES, EROFS, ENOENT, ENOTDIR …)
  */
 export function makeDirectory(directory: string, mode = 0o777): void {
   const absolute = path.resolve(directory);
@@ -34,9 +33,8 @@ function notADirectory(at: string): NodeJS.ErrnoException {
 }
 
 /**
- * The clock that files' times go by, in UTC milliseconds: that of a file made at `path` and removed
- * again. A shared directory's clock is its server's, and may be hours off that of the process.
- * Rejects with the system's error where no file can be made there.
+ * The clock of a file system, in UTC milliseconds, from a file made at `path` and removed. A shared
+ * directory has its server's clock, which may be hours off. Rejects with the system's error.
  */
 export async function fileClockMs(path: string): Promise<number> {
   const file = await open(path, 'wx', 0o600);
@@ -49,16 +47,13 @@ export async function fileClockMs(path: string): Promise<number> {
   }
 }
 
-/** Makes durable what was written into a file, or renamed into a directory. */
+/** Makes a file's content, or a directory's entries, durable. */
 export async function syncPath(path: string): Promise<void> {
   await using handle = await open(path, 'r');
   await handle.sync();
 }
 
-/**
- * Why a file cannot be read, in words that follow "cannot be read": the system's code, and what the
- * operator looks at. It never holds the path, which may be a secret's place.
- */
+/** Follows "cannot be read": the system's code and advice, never the path, which may be secret. */
 export function whyUnreadable(error: unknown): string {
   const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
   switch (code) {
@@ -81,7 +76,7 @@ function userName(): string {
   try {
     return `the user ${userInfo().username}`;
   } catch {
-    // A container's user has a number alone.
+    // A container's user may have no name.
     return `the user ${id}`;
   }
 }

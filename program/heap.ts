@@ -1,38 +1,36 @@
 /**
- * How much garbage a main process lets gather. V8 lets a heap grow by little more than a tenth
- * before it collects it whole wherever little is allocated a second. At two jobs a second that was
- * a collection every second job and more than half of the processor time of both main processes.
+ * Garbage collection of the main processes. With few allocations V8 runs a full collection after
+ * little more than a tenth of growth: at two jobs a second, half of the processor time.
  *
- * Files and model inputs lie outside the heap; for those V8 collects at every 64 MB, whatever the
- * heap holds, which YoungBuffers forestalls. `--external-memory-accounted-in-global-limit` would
- * end it, and lets them gather to half of the heap's limit: 1 GB and more in a node of 4 GiB.
+ * Buffers of files and model inputs are outside the heap. V8 runs a full collection for every 64 MB
+ * of them, which YoungBuffers prevents. `--external-memory-accounted-in-global-limit` lets them
+ * grow to half of the heap's limit: over 1 GB in a node of 4 GiB.
  */
 import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
-/** V8 says nothing about a flag it does not know; a test asks it. */
+/** V8 ignores an unknown flag silently, so a test checks it. */
 const GROWTH_FLAG = '--heap-growing-percent';
-/** Young garbage is a megabyte or two: waking four threads for it costs more than they save. */
+/** Young garbage is 1 to 2 MB: waking four threads for it costs more than they save. */
 const YOUNG_FLAG = '--no-parallel-scavenge';
 
 /**
- * Collected whole at four times what lived last time: live are some 20 MB in a node and 35 MB in a
- * control plane, and processor time is worth more than the megabytes between.
+ * Four times the live heap: 20 MB in a node, 35 MB in a control plane. Processor time matters more.
  */
 const GROWTH_PERCENT = 300;
 
 export function letHeapGrow(): void {
-  // V8 reads these flags at each collection, so that they may be set while it runs.
+  // V8 reads these flags at each collection, so they may be set at run time.
   setFlagsFromString(`${GROWTH_FLAG}=${GROWTH_PERCENT}`);
   setFlagsFromString(YOUNG_FLAG);
 }
-/** Far less than V8's bound: not all of it is young any more. */
+/** Below V8's 64 MB, since not all of it is young. */
 const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
-/** Time between looks while buffers come, and at rest, where each look wakes the process. */
+/** Check intervals while buffers arrive and at rest, where each check wakes the process. */
 const BUSY_INTERVAL_MS = 100;
 const REST_INTERVAL_MS = 250;
-/** A process is at rest after so many looks that found less than this gathered since the one before. */
-const QUIET_LOOKS = 10;
+/** At rest: this many checks in a row found less than QUIET_BYTES_MAX new. */
+const QUIET_CHECKS = 10;
 const QUIET_BYTES_MAX = 1024 * 1024;
 
 interface BufferHeap {
@@ -41,49 +39,47 @@ interface BufferHeap {
 }
 
 /**
- * Collects what passed through a main process (files, frames, messages) before V8 does. It lies
- * outside the heap and dies young, but V8 counts it with the old: at every 64 MB it collects the
- * whole heap, 20 to 30 ms of the main thread and as much of others, where a collection of the young
- * frees nearly all of it in half a millisecond. V8 makes that one only when the young heap is full.
+ * Collects the young heap before V8 runs a full collection. Passing buffers die young, but V8
+ * counts them as old. A full collection takes 20 to 30 ms of the main thread, a young one half a
+ * millisecond; V8 runs that only when the young heap is full.
  */
 export class YoungBuffers {
   readonly #heap: BufferHeap;
   #floorBytes: number;
   #seenBytes: number;
-  #quietLooks = 0;
+  #quietChecks = 0;
 
   constructor(heap: BufferHeap) {
     this.#heap = heap;
     this.#seenBytes = this.#floorBytes = heap.externalBytes();
   }
 
-  /** @returns ms until the next look */
-  look(): number {
+  /** @returns ms until the next check */
+  check(): number {
     const bytes = this.#heap.externalBytes();
     const isQuiet = Math.abs(bytes - this.#seenBytes) < QUIET_BYTES_MAX;
-    this.#quietLooks = isQuiet ? this.#quietLooks + 1 : 0;
+    this.#quietChecks = isQuiet ? this.#quietChecks + 1 : 0;
     this.#seenBytes = bytes;
-    // V8 has collected, or somebody has let go.
+    // V8 has collected, or buffers were released.
     this.#floorBytes = Math.min(this.#floorBytes, bytes);
     if (bytes - this.#floorBytes >= GATHERED_BYTES_MAX) {
       this.#heap.collectYoung();
       this.#seenBytes = this.#floorBytes = this.#heap.externalBytes();
     }
-    return this.#quietLooks < QUIET_LOOKS ? BUSY_INTERVAL_MS : REST_INTERVAL_MS;
+    return this.#quietChecks < QUIET_CHECKS ? BUSY_INTERVAL_MS : REST_INTERVAL_MS;
   }
 }
 
-/** Starts the collections for a program's main. It does not keep a process running. */
+/** Does not keep the process running. */
 export function collectYoungBuffers(): void {
   const buffers = new YoungBuffers(ownHeap());
-  const lookAgain = () => void setTimeout(lookAgain, buffers.look()).unref();
-  lookAgain();
+  const checkAgain = () => void setTimeout(checkAgain, buffers.check()).unref();
+  checkAgain();
 }
 
 function ownHeap(): BufferHeap {
-  // Node's own flag for this, at the start, would have to stand in every way of starting a program,
-  // and one that lacks it would be slow without a word. V8 gives the function to a context that is
-  // made while the flag is set, and has no other way to collect the young alone.
+  // Node's own flag could be forgotten in one of the ways to start a program. A context created
+  // while the flag is set has the function.
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as NodeJS.GCFunction;
   setFlagsFromString('--no-expose-gc');

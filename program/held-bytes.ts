@@ -1,29 +1,23 @@
-/**
- * Bytes of one kind that are held for callers, all of them together, with shares by account: a
- * bound of one caller's bytes and a bound of how many callers there are say nothing about both.
- * The shares are those of semaphore.ts.
- */
+/** Bounds the bytes held for all callers together. Accounts share them as in semaphore.ts. */
 import { type Release, Semaphore } from './semaphore.ts';
 
 interface HeldBytesOptions {
-  /** Sum over all callers. */
   readonly bytesMax: number;
   readonly refusal: () => Error;
 }
 
-/** A reader asks it for room before it keeps more. */
+/** A reader reserves room before it keeps more. */
 export interface HeldRoom {
-  /** @throws the refusal, where the account holds its share or nothing is left */
+  /** @throws the refusal: the account has its share, or nothing is left */
   grow(bytes: number): void;
 }
 
-/** Bytes of one request. */
+/** The bytes of one request. */
 export interface Holding extends HeldRoom {
-  /** Gives all of it back. */
   end(): void;
 }
 
-/** The room for readers that have a bound of their own. */
+/** For readers with a bound of their own. */
 export const UNCOUNTED: HeldRoom = { grow: () => undefined };
 
 export class HeldBytes {
@@ -37,7 +31,6 @@ export class HeldBytes {
     return this.#semaphore.held;
   }
 
-  /** Counts what one request holds. @param account that made the request */
   begin(account: string): Holding {
     let releases: Release[] = [];
     return {

@@ -1,12 +1,11 @@
-/** The host's name as part of another name, in which not every character may stand. */
 import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 
 const HASH_DIGITS = 12;
 
 /**
- * The name in A-Z, a-z, 0-9, ".", "_" and "-". If it is longer or has another character, its end is
- * a hash of the whole: pods of one set differ at the end of their names alone.
+ * The host's name in A-Z, a-z, 0-9, ".", "_" and "-". A longer name, or one with other characters,
+ * ends with a hash of the whole: names of a set's pods may differ only at the end.
  */
 export function hostLabel(lengthMax: number, name = hostname()): string {
   const plain = name.replaceAll(/[^A-Za-z0-9._-]/g, '-');

@@ -1,4 +1,4 @@
-/** ISO 8601 UTC, as every interface writes instants; null stays null. */
+/** ISO 8601 UTC. */
 export function isoTime(ms: number): string;
 export function isoTime(ms: number | null): string | null;
 export function isoTime(ms: number | null): string | null {

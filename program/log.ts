@@ -1,4 +1,4 @@
-/** A program's log: JSON lines on stdout, one an event. Secrets, URLs and bytes never come here. */
+/** The log: JSON lines on stdout. They never have secrets, URLs or bytes. */
 
 import { write, writeSync } from 'node:fs';
 import { type Logger, type LoggerOptions, pino } from 'pino';
@@ -9,15 +9,14 @@ const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'
 type LogLevel = (typeof LOG_LEVELS)[number];
 
 const STDOUT = 1;
-/** The log writes every line from this level on. */
+/** From this level on every line is written. */
 const ERROR = 50;
 
 interface LogOptions {
   readonly level: LogLevel;
   readonly batchBytes: number;
-  /** Fields of every line: which program it is, and which of several. */
   readonly base: Readonly<Record<string, string>>;
-  /** Lines name the trace that they are written under. */
+  /** Adds the trace id to lines. */
   readonly traced?: boolean;
 }
 
@@ -34,11 +33,11 @@ export function createLog(options: LogOptions): Logger {
     },
     new LogOutput({ fd: STDOUT, batchBytes, base }),
   );
-  repeats.tellEveryMinute(leftOut => log.warn({ ...leftOut }, 'log lines were left out'));
+  repeats.reportEveryMinute(leftOut => log.warn({ ...leftOut }, 'log lines were left out'));
   return log;
 }
 
-/** Asks before a line is made, so that one that is left out costs next to nothing. */
+/** Decides before a line is formatted, so that an omitted line costs little. */
 function hooksOf(repeats: RepeatedFailures): NonNullable<LoggerOptions['hooks']> {
   return {
     logMethod(args, method, level) {
@@ -64,8 +63,8 @@ export function readLogSettings(whole: EnvReader): LogSettings {
   };
 }
 
-const TELL_EVERY_MS = 60_000;
-/** Messages are a fixed set but for a few that are put together; more are never left out. */
+const REPORT_EVERY_MS = 60_000;
+/** Messages are a fixed set except for a few. Beyond this none is omitted. */
 const MESSAGES_MAX = 512;
 
 interface Seen {
@@ -80,15 +79,14 @@ interface LeftOut extends Pick<Seen, 'of' | 'cause'> {
 }
 
 /**
- * Leaves out failures that repeat: lines with `err`, below errors. The first of each message and
- * cause is written, until a minute passes without one. The others are counted, and said once a
- * minute and at the end.
+ * Omits repeated lines with `err` below level error, except the first of each message and cause,
+ * until a minute passes without one.
  */
 export class RepeatedFailures {
   readonly #now: () => number;
   readonly #seen = new Map<string, Seen>();
 
-  /** @param now milliseconds of a clock that never goes back */
+  /** @param now monotonic milliseconds */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
   }
@@ -109,27 +107,27 @@ export class RepeatedFailures {
     for (const [key, seen] of this.#seen) {
       const { of, cause, leftOut: lines } = seen;
       if (lines > 0) leftOut.push({ of, cause, lines });
-      // One that comes first just before is not forgotten at once.
-      else if (this.#now() - seen.firstMs >= TELL_EVERY_MS) this.#seen.delete(key);
+      // Keeps one that is less than a minute old.
+      else if (this.#now() - seen.firstMs >= REPORT_EVERY_MS) this.#seen.delete(key);
       seen.leftOut = 0;
     }
     return leftOut;
   }
 
-  /** Calls `tell` for each message of which lines were left out, once a minute and at the end. */
-  tellEveryMinute(tell: (leftOut: LeftOut) => void): void {
-    const tellAll = () => this.takeLeftOut().forEach(tell);
-    setInterval(tellAll, TELL_EVERY_MS).unref();
+  /** Reports omitted lines once a minute and at the end. */
+  reportEveryMinute(report: (leftOut: LeftOut) => void): void {
+    const reportAll = () => this.takeLeftOut().forEach(report);
+    setInterval(reportAll, REPORT_EVERY_MS).unref();
     // Before the log's own listener, which writes the last lines.
-    process.prependOnceListener('exit', tellAll);
+    process.prependOnceListener('exit', reportAll);
   }
 }
 
-/** An error that is its own cause has no end. */
+/** An error may be its own cause. */
 const CAUSES_MAX = 8;
 const CAUSE_CHARACTERS_MAX = 200;
 
-/** The code of the innermost cause of an error, or else the beginning of its message. */
+/** The code of the innermost cause, or the beginning of its message. */
 function causeOf(error: Error): string {
   let innermost = error;
   for (let depth = 0; depth < CAUSES_MAX && innermost.cause instanceof Error; depth += 1) {
@@ -139,11 +137,11 @@ function causeOf(error: Error): string {
   return (typeof code === 'string' ? code : String(message)).slice(0, CAUSE_CHARACTERS_MAX);
 }
 
-/** The longest a line waits for others; what a SIGKILL can lose. */
+/** A line's longest wait for others. A SIGKILL loses these lines. */
 const FLUSH_MS = 100;
 /** Seconds of a busy program's lines. */
 const BUFFER_BYTES_MAX = 4 * 1024 * 1024;
-/** How long last words wait for a pipe that is full. */
+/** Bounds the last write to a full pipe. */
 const FULL_PIPE_TRIES_MAX = 10;
 const FULL_PIPE_WAIT_MS = 20;
 const WARN = 40;
@@ -152,40 +150,38 @@ const LINE_FEED = 10;
 interface LogOutputOptions {
   readonly fd: number;
   /**
-   * Lines are written together, off the main thread, from this many bytes on; fewer wait 100 ms for
-   * others. 0: each is written at once, on the main thread.
+   * From this many bytes on lines are written together, off the main thread; fewer wait 100 ms for
+   * more. 0: each is written at once, on the main thread.
    */
   readonly batchBytes: number;
   readonly bufferBytesMax?: number;
-  /** The fields of every line, for the line about lost ones. */
+  /** Fields of the line that reports lost ones. */
   readonly base: Readonly<Record<string, unknown>>;
 }
 
 interface Batch {
   readonly bytes: Buffer;
   readonly lines: number;
-  /** Lost lines that its first line reports; 0 where it reports none. */
-  readonly tellsOf: number;
+  /** Lost lines that the first line reports. */
+  readonly reportedLosses: number;
   written: number;
 }
 
 /**
- * Writes log lines to a file descriptor. A log never stops the program that writes it. Lines that
- * cannot be written, because the disk is full or the reader is gone, are lost and counted, and a
- * line says how many once one can be written again; a reader that is slow is waited for with a
- * bounded buffer, beyond which lines are lost too. `write`, `flush` and
- * `flushSync` are what pino calls. (Pino's own stream tries for ever to write to a full disk.)
+ * Writes lines to a file descriptor without ever stopping the program. On a full disk or without a
+ * reader lines are lost, and a later line reports their number. Pino's own stream retries forever
+ * on a full disk.
  */
 export class LogOutput {
   readonly #options: Required<LogOutputOptions>;
   #waiting: string[] = [];
   #waitingBytes = 0;
   #batch: Batch | undefined;
-  /** The system has the batch. */
+  /** The system is writing the batch. */
   #underWay = false;
   #lost = 0;
   #torn = false;
-  /** Ticks only while something waits: each tick wakes a program at rest. */
+  /** Runs only while lines wait: each tick wakes an idle process. */
   #ticking: NodeJS.Timeout | undefined;
   readonly #flushed: (() => void)[] = [];
 
@@ -194,7 +190,7 @@ export class LogOutput {
     process.once('exit', () => this.flushSync());
   }
 
-  /** @param line one, with its line feed. */
+  /** @param line ends with a line feed */
   write(line: string): void {
     const { batchBytes, bufferBytesMax } = this.#options;
     if (this.#waitingBytes >= bufferBytesMax) {
@@ -208,13 +204,13 @@ export class LogOutput {
     else if (this.#waitingBytes >= batchBytes) this.#start();
   }
 
-  /** @param done called when the lines that are here now are written, or lost. */
+  /** @param done called when the current lines are written or lost */
   flush(done?: () => void): void {
     if (done !== undefined) this.#flushed.push(done);
     this.#start();
   }
 
-  /** Last words, on this thread: what cannot be written within 0.2 s is given up. */
+  /** Writes on this thread and gives up after 0.2 s. */
   flushSync(): void {
     this.#writeNow(FULL_PIPE_TRIES_MAX);
   }
@@ -252,7 +248,7 @@ export class LogOutput {
 
   #writeNow(triesMax: number): void {
     for (;;) {
-      // The system writes what it already has. Only the rest is ours.
+      // The system writes its own batch.
       const batch = this.#underWay ? this.#take() : (this.#batch ?? this.#take());
       if (batch === undefined) return;
       const outcome = this.#writeBatch(batch, triesMax);
@@ -279,12 +275,12 @@ export class LogOutput {
   #take(): Batch | undefined {
     if (this.#waiting.length === 0) return undefined;
     const lines = this.#waiting.length;
-    const tellsOf = this.#lost;
+    const reportedLosses = this.#lost;
     const bytes = Buffer.from(this.#lossLine() + this.#waiting.join(''));
     this.#waiting = [];
     this.#waitingBytes = 0;
     this.#lost = 0;
-    return { bytes, lines, tellsOf, written: 0 };
+    return { bytes, lines, reportedLosses, written: 0 };
   }
 
   #lossLine(): string {
@@ -296,9 +292,9 @@ export class LogOutput {
     return `${this.#torn ? '\n' : ''}${line}\n`;
   }
 
-  #lose({ bytes, lines, tellsOf, written }: Batch): void {
+  #lose({ bytes, lines, reportedLosses, written }: Batch): void {
     if (written === 0) {
-      this.#lost += tellsOf + lines;
+      this.#lost += reportedLosses + lines;
       return;
     }
     for (const byte of bytes.subarray(written)) if (byte === LINE_FEED) this.#lost += 1;

@@ -1,31 +1,28 @@
 /**
- * The metrics of one page: gauges are read at a scrape, and the series of counters are there, at 0,
- * from the program's start. Prometheus sees no increase between no series and a series at 1, so an
- * alert that asks for `increase(…) > 0` would miss the first event after every start. A counter is
- * therefore declared with the values of its labels; test/contract/alerts.test.ts holds that for
- * every counter that a rule asks for.
+ * The metrics of one page. Gauges are read at a scrape. Counters declare all values of their labels
+ * and begin at 0: Prometheus sees no increase from a missing series to 1, so an alert on
+ * `increase(…) > 0` would miss the first event after a start (test/contract/alerts.test.ts).
  */
 
 import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
 import { settledWithin } from './waiting.ts';
 
-/** Two scrapes within this time share one reading. */
+/** Two scrapes within this time share a reading. */
 const CACHE_MS = 1000;
-/** Scrapers give up after 10 s and then get nothing, just when it matters most. */
+/** Scrapers give up after 10 s and would get nothing. */
 const READ_MS_MAX = 2000;
 
-/** A gauge with labels has several. Undefined: not known, and left out. */
+/** undefined: unknown, so it is omitted. */
 export type GaugeValues =
   | number
   | undefined
   | readonly (readonly [number, Readonly<Record<string, string>>])[];
 
-/** Every value of each label. */
 type KnownLabels = Readonly<Record<string, readonly string[]>>;
 
 type LabelsOf<Known extends KnownLabels> = { readonly [Name in keyof Known]: Known[Name][number] };
 
-/** Takes no labels but those it was declared with: a value that was forgotten does not compile. */
+/** Takes only the declared labels, so a forgotten value does not compile. */
 export interface KnownCounter<Known extends KnownLabels> {
   inc(labels: LabelsOf<Known>, by?: number): void;
 }
@@ -34,14 +31,14 @@ export class MetricSet {
   readonly registry = new Registry();
   readonly #onUnreadable: (what: string, error: unknown) => void;
 
-  /** @param onUnreadable gets what a scrape could not read; the rest of the page is still served */
+  /** @param onUnreadable a gauge failed; the rest of the page is served */
   constructor(onUnreadable: (what: string, error: unknown) => void = () => undefined) {
     this.#onUnreadable = onUnreadable;
   }
 
   /**
-   * A counter whose labels also have values that only come up, as the codes of errors.
-   * @param begun the combinations that begin at 0: at least those that a rule asks for
+   * A counter with a label whose values are not all known, such as error codes.
+   * @param begun combinations that begin at 0: at least those in alert rules
    */
   openCounter<Name extends string>(
     name: string,
@@ -55,7 +52,6 @@ export class MetricSet {
     return counter as Counter<Name>;
   }
 
-  /** A counter all of whose labels are known beforehand: each combination begins at 0. */
   counter<const Known extends KnownLabels>(
     name: string,
     help: string,
@@ -64,13 +60,13 @@ export class MetricSet {
     return this.openCounter(name, help, Object.keys(known), everyOf(known));
   }
 
-  /** @returns what counts one */
+  /** @returns increments it */
   counted(name: string, help: string): () => void {
     const counter = this.counter(name, help, {});
     return () => counter.inc({});
   }
 
-  /** @param label the one that it has, with every value @returns what counts one of a value */
+  /** @param label its name and all values @returns increments a value's series */
   countedBy<const Value extends string>(
     name: string,
     help: string,
@@ -103,7 +99,7 @@ export class MetricSet {
       labelNames: [...labelNames],
       registers: [this.registry],
       async collect() {
-        // A value that cannot be read is left out, rather than shown as it was before.
+        // An unreadable value is omitted instead of repeating the old one.
         if (labelNames.length === 0) this.remove();
         else this.reset();
         const values = await read();
@@ -113,15 +109,15 @@ export class MetricSet {
     });
   }
 
-  /** Reads once for all gauges that show it; no second reading begins while the first hangs. */
+  /** One reading serves all its gauges. None begins while another hangs. */
   reading<T>(
     what: string,
-    ask: () => Promise<T>,
+    read: () => Promise<T>,
   ): (pick: (answer: T) => GaugeValues) => () => Promise<GaugeValues> {
     let reading: Reading<T> | undefined;
     return pick => async () => {
       if (reading === undefined || performance.now() >= reading.validUntilMs) {
-        reading = begin(ask, error => this.#onUnreadable(what, error));
+        reading = begin(read, error => this.#onUnreadable(what, error));
       }
       let answer: T | undefined;
       const answered = reading.answer.then(found => {
@@ -150,8 +146,8 @@ interface Reading<T> {
   validUntilMs: number;
 }
 
-function begin<T>(ask: () => Promise<T>, onFailure: (error: unknown) => void): Reading<T> {
-  const answer = ask().catch((error: unknown) => {
+function begin<T>(read: () => Promise<T>, onFailure: (error: unknown) => void): Reading<T> {
+  const answer = read().catch((error: unknown) => {
     onFailure(error);
     return undefined;
   });

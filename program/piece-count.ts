@@ -1,19 +1,16 @@
 import type { Readable } from 'node:stream';
 
-/** Pieces that every body may have; clients that write a form in small pieces send some hundreds. */
+/** Any body may have these; clients that write a form in small pieces send some hundreds. */
 const PIECES_FREE = 1024;
-/** The bytes that each further piece needs on average: HTTP libraries write 4 KiB and more. */
+/** Average size of the further pieces. HTTP libraries write 4 KiB or more. */
 const PIECE_BYTES_MIN = 512;
 
-/**
- * Counts the pieces in which a body comes. Each costs microseconds, however small it is: in pieces
- * of one byte a body costs a thousand times what its bytes cost, and no bound of bytes counts them.
- */
+/** In pieces of one byte a body costs a thousand times more, which no bound of bytes prevents. */
 export class PieceCount {
   #pieces = 0;
   bytes = 0;
 
-  /** False: the body has more pieces than its bytes are worth. */
+  /** False: too many pieces for its bytes. */
   take(bytes: number): boolean {
     this.#pieces += 1;
     this.bytes += bytes;
@@ -21,7 +18,6 @@ export class PieceCount {
   }
 }
 
-/** A body came in more pieces than its bytes are worth. */
 export class SmallPiecesError extends Error {
   constructor() {
     const worth = `over ${PIECES_FREE}, of less than ${PIECE_BYTES_MIN} bytes on average`;
@@ -30,8 +26,8 @@ export class SmallPiecesError extends Error {
 }
 
 /**
- * Ends such a body with SmallPiecesError. It counts the pieces as they come from the socket: who
- * reads them may get several in one.
+ * Ends a body of too many pieces with SmallPiecesError. Counts them as they leave the socket,
+ * because a reader may get several at once.
  */
 export function boundPieces<Body extends Readable>(body: Body, pieces = new PieceCount()): Body {
   const push = body.push.bind(body);

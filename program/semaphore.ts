@@ -1,42 +1,41 @@
 /**
- * A bounded semaphore: so much is held at once, and so many wait for it, so that a burst is spread
- * out and not refused. What is held is counted, or weighed (bytes).
+ * A semaphore of counts or weights (bytes) with a bounded queue, which spreads a burst instead of
+ * refusing it.
  *
- * Callers without a key go in the order in which they came. Callers with one share fairly: a key
- * may take more while it holds fewer than are left free (Choudhury and Hahne, "Dynamic Queue Length
- * Thresholds in a Shared-Memory Packet Switch", 1998, with a factor of one). One key alone gets
- * half; of n busy keys each gets one part of n + 1; and there is always room for one that comes.
- * The line of those that wait is shared by the same rule. Of the keys that wait, the one that holds
- * least goes first; equals alternate.
+ * Callers without a key queue in order. Callers with a key share fairly: a key may take more while
+ * it holds fewer than are free (Choudhury and Hahne, "Dynamic Queue Length Thresholds in a
+ * Shared-Memory Packet Switch", 1998, with a factor of one). A single key gets half, and n busy
+ * keys get one part of n + 1 each, so a new key always finds room. The queue is shared by the same
+ * rule. Of the waiting keys the one that holds least goes first; equals alternate.
  *
  * | state   | entered by                                    | left by                               |
  * |---------|-----------------------------------------------|---------------------------------------|
  * | waiting | take, nothing free for the key                | a release (to held); waitMs, a signal |
  * | held    | take, a release of another                    | its release                           |
- * | refused | take, the line is full; a time-out            | -                                     |
+ * | refused | take, the queue is full; a time-out           | -                                     |
  */
 
 import { addAbortListener } from 'node:events';
 
 export interface SemaphoreOptions {
-  /** Sum of what is held at once. Read each time. */
+  /** Sum of the held weights. Read at each use. */
   readonly max: number;
-  /** Callers that wait; one more is refused. */
+  /** Length of the queue. */
   readonly waitingMax: number;
-  /** A caller that waits longer is refused. No limit but the signal's where absent. */
+  /** Longest wait. Absent: only the signal ends it. */
   readonly waitMs?: number;
   readonly refusal: () => Error;
 }
 
 interface Use {
-  /** The owner of the use. Absent: nobody, and the use goes in order. */
+  /** The sharer. Absent: queues in order. */
   readonly key?: string | undefined;
-  /** 1 where absent. What is heavier than all there is counts as all there is. */
+  /** Default: 1. Larger weights than `max` count as `max`. */
   readonly weight?: number;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Gives back what was taken. A second call does nothing. */
+/** A second call does nothing. */
 export type Release = () => void;
 
 interface Waiter {
@@ -47,7 +46,7 @@ interface Waiter {
 export class Semaphore {
   readonly #options: SemaphoreOptions;
   readonly #heldBy = new Map<string, number>();
-  /** Waiters by key, in the order in which they came. The key that was served last is last. */
+  /** By key, in order. The key that was served last is last. */
   readonly #waitingBy = new Map<string | undefined, Set<Waiter>>();
   #held = 0;
   #waiting = 0;
@@ -68,7 +67,7 @@ export class Semaphore {
     return (key !== undefined && this.#heldBy.get(key)) || 0;
   }
 
-  /** Without waiting. @throws the refusal */
+  /** @throws the refusal, instead of waiting */
   takeNow(use: Use = {}): Release {
     if (!this.mayEnter(use)) throw this.#options.refusal();
     return this.#hold(use);
@@ -84,7 +83,7 @@ export class Semaphore {
     return await this.#wait(use);
   }
 
-  /** @throws as `take` does, before the work has begun; what the work throws */
+  /** @throws as `take` does; errors of `work` */
   async run<T>(use: Use, work: () => Promise<T>): Promise<T> {
     using held = new DisposableStack();
     held.defer(await this.take(use));
@@ -109,7 +108,7 @@ export class Semaphore {
     return await promise;
   }
 
-  /** Whether it would be held at once. Those of the same key that wait came before. */
+  /** True: it would not wait. Requests of one key keep their order. */
   mayEnter(use: Use): boolean {
     if (!this.#fits(use) || !this.#hasShare(use.key) || this.#waitingBy.has(use.key)) return false;
     const first = this.#first();
@@ -155,16 +154,16 @@ export class Semaphore {
   #grant(): void {
     for (;;) {
       const next = this.#first();
-      // Lighter ones do not come before a heavy one for ever.
+      // A heavy waiter is not overtaken forever by lighter ones.
       if (next === undefined || !this.#fits(next.use)) return;
       this.#leave(next);
       this.#putLast(next.use.key);
-      // Held before the waiter runs again, or a newcomer could take it.
+      // Held before the waiter resumes, or a newcomer could take it.
       next.grant(this.#hold(next.use));
     }
   }
 
-  /** Passes over no more keys than hold something: one that holds nothing has a share. */
+  /** Skips at most as many keys as hold something: a key that holds nothing has a share. */
   #first(): Waiter | undefined {
     if (this.#held >= this.#options.max) return undefined;
     let best: Waiter | undefined;

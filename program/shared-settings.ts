@@ -1,4 +1,4 @@
-/** Variables that several programs read: here each has one form, one default and one text. */
+/** Variables of several programs, so that each has one form, default and text. */
 import path from 'node:path';
 import type { EnvOptions, EnvReader } from './env.ts';
 
@@ -54,7 +54,6 @@ export function readGivenBaseUrl(reader: EnvReader): string | undefined {
   });
 }
 
-/** Absolute. */
 export function readDataDir(reader: EnvReader, cwd = ''): string {
   const dataDir = reader.section('Basics').string('MATTING_DATA_DIR', {
     about: `The directory of the SQLite database, stored files and generated secrets. A node looks
@@ -64,7 +63,6 @@ export function readDataDir(reader: EnvReader, cwd = ''): string {
   return path.resolve(cwd, dataDir);
 }
 
-/** Absolute. */
 export function readModelDirs(whole: EnvReader, dataDir: string, cwd = '') {
   const reader = whole.section('Models');
   const modelDir = reader.string('MATTING_MODEL_DIR', {
@@ -83,7 +81,7 @@ export function readModelDirs(whole: EnvReader, dataDir: string, cwd = '') {
   };
 }
 
-/** Plans and models that requests may name; empty: the nodes' own plan alone. */
+/** Empty: only the nodes' own plan. */
 export function readModelsOffered(reader: EnvReader, isName: RegExp): readonly string[] {
   const parse = (text: string) => (isName.test(text) ? text : undefined);
   const offered = reader

@@ -1,7 +1,6 @@
 /**
- * The meaning of SIGTERM and SIGINT for a program that drains: the first says to drain, another
- * within SAME_SIGNAL_MS of the last says nothing (terminals and npm send one twice), a later one
- * says to hurry.
+ * SIGTERM and SIGINT: the first means drain, a later one hurry. Repeats within SAME_SIGNAL_MS are
+ * ignored, since terminals and npm send a signal twice.
  */
 const SAME_SIGNAL_MS = 1000;
 
@@ -10,7 +9,7 @@ type SignalMeaning = 'drain' | 'repeat' | 'hurry';
 export class SignalGate {
   #lastMs: number | undefined;
 
-  /** @param nowMs of a monotonic clock. */
+  /** @param nowMs monotonic */
   read(nowMs: number): SignalMeaning {
     const lastMs = this.#lastMs;
     this.#lastMs = nowMs;

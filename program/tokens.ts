@@ -1,7 +1,4 @@
-/**
- * Tokens of a variable or of files, which are followed while a program runs: MATTING_NODE_TOKEN*,
- * which both programs read, and the form of every token between them.
- */
+/** Tokens in a variable or in followed files: MATTING_NODE_TOKEN* and the form of all tokens. */
 import assert from 'node:assert/strict';
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -9,16 +6,16 @@ import { readFile } from 'node:fs/promises';
 import { Unusable } from './config-error.ts';
 import type { About, EnvReader } from './env.ts';
 import { whyUnreadable } from './files.ts';
-import { Followed, type FollowLog } from './followed.ts';
+import { Followed, type FollowLog } from './followed-files.ts';
 
-/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
+/** Short tokens can be guessed, and metadata cannot carry blanks or controls. */
 const FORM = /^[\x21-\x7e]{16,256}$/;
 export const TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
-/** The old one and the new one, and room for a change that was not finished. */
+/** The old and the new one, and those of an unfinished change. */
 const NODE_TOKENS_MAX = 4;
 const FILE_CHARACTERS_MAX = 65_536;
 
-/** A list, and the file that it was read from; undefined: it is a variable's, and stays. */
+/** `file` undefined: the list comes from a variable and never changes. */
 export interface Listed<T> {
   readonly items: readonly T[];
   readonly file: string | undefined;
@@ -28,7 +25,7 @@ export function parseToken(text: string): string | undefined {
   return FORM.test(text) ? text : undefined;
 }
 
-/** Digests have one length, so the comparison reveals nothing about the token's length. */
+/** Compares digests, whose equal length hides the token's. */
 export function isSameToken(given: string, token: string): boolean {
   return timingSafeEqual(digestOf(given), digestOf(token));
 }
@@ -38,12 +35,11 @@ export function digestOf(text: string): Buffer {
 }
 
 interface ListForm<T> {
-  /** The variable of the file, `…_FILE`. */
+  /** Names the file: `…_FILE`. */
   readonly variable: string;
-  /** The form of an item. */
   readonly form: string;
   readonly parse: (line: string) => T | undefined;
-  /** Between the items of a line; undefined: a line is an item. */
+  /** Separates items of a line. undefined: a line is an item. */
   readonly separator?: string;
   readonly itemsMin: number;
   readonly itemsMax: number;
@@ -59,8 +55,8 @@ const NODE_TOKENS: ListForm<string> = {
 };
 
 /**
- * The first is shown to others, each is accepted. Empty where nothing is set.
- * @param expected reads on after "must be "; given where one must be set
+ * We show the first and accept all. Empty: none is set.
+ * @param expected follows "must be " if one must be set
  */
 export function readNodeTokens(whole: EnvReader, expected?: string): Listed<string> {
   const reader = whole.section('Basics');
@@ -88,12 +84,12 @@ export function hasNodeToken(reader: EnvReader): boolean {
   return reader.has(TOKEN) || reader.has(NODE_TOKENS.variable);
 }
 
-/** Reads the list now. @throws Error with the variable and the reason, never with content */
+/** @throws Error with the variable and the reason, never with content */
 export function nodeTokensNow(listed: Listed<string>): Promise<readonly string[]> {
   return listNow(listed, NODE_TOKENS);
 }
 
-/** Undefined where the variable is not set. */
+/** undefined: the variable is not set. */
 export function readListFile<T>(
   reader: EnvReader,
   list: ListForm<T>,
@@ -132,12 +128,12 @@ function formOf({ form, itemsMax }: ListForm<unknown>): string {
   return `at most ${itemsMax} lines, each ${form}`;
 }
 
-/** Lines that begin with "#" are for people. A file without any text is one that is being written. */
+/** Skips lines that begin with "#". A file without text is being written. */
 function itemsOf<T>(text: string, list: ListForm<T>): readonly T[] | undefined {
   const { parse, separator, itemsMin, itemsMax } = list;
   if (text.trim() === '' || text.length > FILE_CHARACTERS_MAX) return undefined;
   const lines = text.split('\n').filter(line => !line.trim().startsWith('#'));
-  // A comment ends with its line: a comma in it begins no item.
+  // A comma in a comment does not begin an item.
   const parts = lines.flatMap(line => (separator === undefined ? [line] : line.split(separator)));
   const items = parts.flatMap(part => (part.trim() === '' ? [] : [parse(part.trim())]));
   if (items.length < itemsMin || items.length > itemsMax) return undefined;
@@ -145,7 +141,6 @@ function itemsOf<T>(text: string, list: ListForm<T>): readonly T[] | undefined {
   return parsed.length === items.length ? parsed : undefined;
 }
 
-/** The fleet's tokens as they are now. */
 export class NodeTokens {
   readonly #followed: Followed<readonly string[]> | undefined;
   #tokens: readonly string[];

@@ -1,4 +1,4 @@
-/** The product's version, which stands in the root's manifest alone. */
+/** Only the root's manifest has it. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 

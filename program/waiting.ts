@@ -1,8 +1,7 @@
-/** Waits for a promise no longer than a time or a signal allows. */
 import { addAbortListener } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** Whether `work` settled before the time was over or the signal aborted. */
+/** True: `work` settled before the time was over or the signal aborted. */
 export async function settledWithin(
   work: Promise<unknown>,
   waitMs: number,
@@ -18,14 +17,14 @@ export async function settledWithin(
   }
 }
 
-/** Settles as the promise does, or rejects with the signal's reason, whichever comes first. */
+/** Rejects with the signal's reason if that comes first. */
 export async function raceAbort<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   using _rejecting = addAbortListener(signal, () => reject(signal.reason));
   return await Promise.race([promise, aborted]);
 }
 
-/** Settles as the promise does, or rejects with that error once `waitMs` are over. */
+/** Rejects with `tooLate()` after `waitMs`. */
 export async function within<T>(
   work: Promise<T>,
   waitMs: number,

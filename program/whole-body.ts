@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import { boundPieces } from './piece-count.ts';
 
-/** Joins a body. @throws `tooLong()` above `bytesMax` bytes, SmallPiecesError; both end the stream */
+/** @throws `tooLong()` above `bytesMax`; SmallPiecesError. Both end the stream. */
 export async function wholeBody(
   body: Readable,
   bytesMax: number,

@@ -4,8 +4,8 @@ import { HEAVY, MIDDLING } from '@matting/http/answer-shares.ts';
 import { queryOf, requireLimit } from '@matting/http/body-fields.ts';
 import { idempotencyKeyOf } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
+import { yieldToEventLoop } from '@matting/program/event-loop.ts';
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
-import { letOthersIn } from '@matting/program/turns.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import {
@@ -133,7 +133,7 @@ function registerReads(
       const lines: string[] = [];
       const end = Math.min(batch.items, from + limit);
       for (let at = from; at < end; at += RESULTS_A_TURN) {
-        if (at > from) await letOthersIn();
+        if (at > from) await yieldToEventLoop();
         const items = await batches.items(batch, at, Math.min(RESULTS_A_TURN, end - at));
         lines.push(...items.map(item => `${JSON.stringify(views.item(batch, item))}\n`));
       }

@@ -13,7 +13,7 @@ import {
   type Schema,
 } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
-import { ROW_WORK, Turns } from '@matting/program/turns.ts';
+import { ROW_WORK, WorkSlices } from '@matting/program/event-loop.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Transaction } from 'kysely';
 import { type Batch, type JobGroups, type ManyJobs, readBatch, readBatchByKey } from './batch.ts';
@@ -149,10 +149,10 @@ async function insertRows(
     const names = { batch_id: id, item, job_id: jobId, account_id: accountId };
     return { ...names, image_url: imageUrl, reference };
   });
-  const turns = new Turns();
+  const slices = new WorkSlices();
   for (let from = 0; from < rows.length; from += INSERT_MAX) {
     const some = rows.slice(from, from + INSERT_MAX);
-    await turns.before(some.reduce((sum, row) => sum + row.image_url.length + ROW_WORK, 0));
+    await slices.before(some.reduce((sum, row) => sum + row.image_url.length + ROW_WORK, 0));
     await tx.insertInto('batch_items').values(some).execute();
   }
 }

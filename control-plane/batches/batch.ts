@@ -13,7 +13,7 @@
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, keepStatement } from '@matting/database/statements.ts';
-import { letOthersIn } from '@matting/program/turns.ts';
+import { yieldToEventLoop } from '@matting/program/event-loop.ts';
 import { type Selectable, sql } from 'kysely';
 import type {} from './tables.ts';
 
@@ -205,7 +205,7 @@ export function readBatchByKey(groups: GroupReading, db: Db, apiKeyId: string, k
 }
 
 async function readCounts(database: Database, groups: GroupReading, row: BatchRow) {
-  await letOthersIn();
+  await yieldToEventLoop();
   return await query(database, db => withCounts(groups, db, row));
 }
 

@@ -7,7 +7,7 @@ import { hash, randomUUID } from 'node:crypto';
 import type { Caller } from '@matting/accounts/keys/caller.ts';
 import type { MattingFields } from '@matting/core/submission/matting-request.ts';
 import { bytesOfText, type TextValue, underPath } from '@matting/http/body-fields.ts';
-import { Turns } from '@matting/program/turns.ts';
+import { WorkSlices } from '@matting/program/event-loop.ts';
 import type { Batch, BatchReading, ManyJobs } from './batch.ts';
 import type { batchSubmission, NewBatch, SubmittedBatch } from './batch-submission.ts';
 
@@ -108,9 +108,9 @@ export async function submitItems(
 
 async function requireFields(manyJobs: ManyJobs, { shared, items: given }: BatchFields) {
   const items: ReturnType<ManyJobs['requireItem']>[] = [];
-  const turns = new Turns();
+  const slices = new WorkSlices();
   for (const [index, item] of given.entries()) {
-    await turns.before(bytesOfText(item.imageUrl) / 2);
+    await slices.before(bytesOfText(item.imageUrl) / 2);
     items.push(underPath(`items[${index}]`, () => manyJobs.requireItem(item)));
   }
   const texts = new Map([...shared, ['image_url' as const, items[0]!.imageUrl]]);

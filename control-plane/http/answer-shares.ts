@@ -3,9 +3,10 @@
  * while others go first. SQLite answers within one tick of the event loop, so a share is held until
  * the next tick; otherwise the burst of one account would be answered first.
  */
+
+import { yieldToEventLoop } from '@matting/program/event-loop.ts';
 import { networkOf } from '@matting/program/ports/addresses.ts';
 import { type Release, Semaphore } from '@matting/program/semaphore.ts';
-import { letOthersIn } from '@matting/program/turns.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
@@ -76,7 +77,7 @@ export class AnswerShares {
     try {
       const waits = !this.#answers.mayEnter(use);
       const release = await this.#answers.take({ ...use, signal: gone.signal });
-      if (waits) await letOthersIn();
+      if (waits) await yieldToEventLoop();
       const later = () => void setImmediate(release);
       if (!raw.closed) return later;
       later();

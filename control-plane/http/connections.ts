@@ -11,6 +11,7 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import net from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setImmediate as afterPolling } from 'node:timers/promises';
+import { noteConnection } from '@matting/program/event-loop.ts';
 import { networkOf } from '@matting/program/ports/addresses.ts';
 import { GatheringMessage } from '@matting/program/ports/chunked-bodies.ts';
 import { type EndedCause, guardHttpServer } from '@matting/program/ports/http-guard.ts';
@@ -19,7 +20,6 @@ import type { PortRoom } from '@matting/program/ports/port-room.ts';
 import { type PaceOptions, UNREAD_STRANGERS_MAX } from '@matting/program/ports/reader-pace.ts';
 import { serveRequest } from '@matting/program/request-owner.ts';
 import { type Release, Semaphore } from '@matting/program/semaphore.ts';
-import { noteConnection } from '@matting/program/turns.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import fastify, {

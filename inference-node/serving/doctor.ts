@@ -6,7 +6,12 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import type { Writable } from 'node:stream';
-import { look, reasonOf, reportOf, type Warn } from '@matting/program/doctor/findings.ts';
+import {
+  messageWithCauses,
+  reportOf,
+  runCheck,
+  type Warn,
+} from '@matting/program/doctor/findings.ts';
 import {
   askProgram,
   programFindings,
@@ -49,8 +54,8 @@ async function examineNode(env: Environment, load: (env: Environment) => Examine
   const { config, findings: ofProgram } = programFindings(env, load, OPEN_FILES_MIN);
   const findings = [...ofProgram];
   if (config === undefined) return findings;
-  const add = async (...check: Parameters<typeof look>) => {
-    findings.push(...(await look(...check)));
+  const add = async (...check: Parameters<typeof runCheck>) => {
+    findings.push(...(await runCheck(...check)));
   };
   findings.push(...(await tlsFindings(config.tls)));
   let outline: PlanOutline | undefined;
@@ -232,7 +237,7 @@ async function connectionFailureOf(address: string): Promise<string | undefined>
     await within(once(socket, 'connect'), CONNECT_MS_MAX, tooLate);
     return undefined;
   } catch (error) {
-    return reasonOf(error);
+    return messageWithCauses(error);
   } finally {
     socket.destroy();
   }

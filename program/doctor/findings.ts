@@ -1,19 +1,14 @@
-/**
- * What a doctor found: one line for each check of a start, for people as a page and for scripts as
- * JSON. Both programs have one; neither ever prints a secret (secrets.ts).
- */
-
 import { type Logger, pino } from 'pino';
 import { within } from '../waiting.ts';
 
 type FindingStatus = 'ok' | 'warning' | 'failure';
 
 export interface Finding {
-  /** The thing that the doctor looked at, in a word or two. It is the same at every run. */
+  /** One or two words, the same in every run. */
   readonly subject: string;
   readonly status: FindingStatus;
   readonly found: string;
-  /** The advice in one line. It is absent if the finding is ok. */
+  /** One line. Absent if the status is ok. */
   readonly advice?: string;
 }
 
@@ -21,35 +16,32 @@ export function ok(subject: string, found: string): Finding {
   return { subject, status: 'ok', found };
 }
 
-/** The subject works, but somebody should look at it before long. */
 export function warning(subject: string, found: string, advice: string): Finding {
   return { subject, status: 'warning', found, advice };
 }
 
-/** The service does not work, or loses something, until it is mended. */
+/** The service does not work, or loses something, until this is fixed. */
 export function failure(subject: string, found: string, advice: string): Finding {
   return { subject, status: 'failure', found, advice };
 }
 
-/** A check may take so long: longer than any of the waits within it but a system that hangs. */
+/** Longer than every wait within a check. */
 const CHECK_MS_MAX = 60_000;
 
 interface Check {
   readonly subject: string;
-  /** What to do about its warnings and its error; a function of the error's text and cause. */
+  /** For warnings and the failure; may depend on the error's text and cause. */
   readonly advice: string | ((found: string, cause: unknown) => string);
   readonly msMax?: number;
 }
 
-/** Warns of what a start does not log. */
 export type Warn = (found: string) => void;
 
 /**
- * Runs a check as a start does. What it answers was found to be ok; undefined: nothing was. Lines
- * that it logs as warnings are warnings. Its error is a failure, and so is an answer that does not
- * come. Never rejects.
+ * Runs a check as a start does. Its result is an ok finding (undefined: none), its logged warnings
+ * are warnings, its error or a timeout is a failure. Never rejects.
  */
-export async function look(
+export async function runCheck(
   { subject, advice, msMax = CHECK_MS_MAX }: Check,
   check: (log: Logger, warn: Warn) => Promise<string | undefined>,
 ): Promise<readonly Finding[]> {
@@ -64,7 +56,7 @@ export async function look(
     const found = await within(check(log, warn), msMax, tooLate);
     return found === undefined ? findings : [...findings, ok(subject, found)];
   } catch (error) {
-    const found = reasonOf(error);
+    const found = messageWithCauses(error);
     return [...findings, failure(subject, found, adviceOn(found, (error as Error).cause))];
   }
 }
@@ -83,13 +75,13 @@ function textOf({ level: _, msg, err, ...fields }: LogLine): string {
   return named.length === 0 ? msg : `${msg}: ${named.join(', ')}`;
 }
 
-export function reasonOf(error: unknown): string {
+export function messageWithCauses(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const code = (error as NodeJS.ErrnoException).code;
-  const said = error.message === '' ? String(code ?? error.name) : error.message;
+  const own = error.message === '' ? String(code ?? error.name) : error.message;
   const { cause } = error;
-  const more = cause instanceof Error ? reasonOf(cause) : '';
-  const whole = more === '' || said.includes(more) ? said : `${said}: ${more}`;
+  const more = cause instanceof Error ? messageWithCauses(cause) : '';
+  const whole = more === '' || own.includes(more) ? own : `${own}: ${more}`;
   return whole.replaceAll(/\s*\n\s*/g, '; ');
 }
 
@@ -104,7 +96,6 @@ export function summaryOf(findings: readonly Finding[]): Summary {
   return { ok: count('ok'), warnings: count('warning'), failures: count('failure') };
 }
 
-/** The page: a line a finding, below it what to do, at the end how many of each. */
 export function pageOf(findings: readonly Finding[]): string[] {
   const width = Math.max(0, ...findings.map(({ subject }) => subject.length));
   const lines = findings.flatMap(({ status, subject, found, advice }) => [
@@ -116,7 +107,7 @@ export function pageOf(findings: readonly Finding[]): string[] {
   return [...lines, counts.join(', ')];
 }
 
-/** Others wrote parts of the text: none of it can begin a line or control the terminal. */
+/** Others may have written parts of the text: it must not begin a line or control the terminal. */
 function oneLine(text: string): string {
   return text.replaceAll(/\p{Cc}+/gu, ' ');
 }
@@ -125,7 +116,7 @@ export function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`;
 }
 
-/** The doctor's output, and why its command fails; `fault` is undefined if it does not. */
+/** `fault`: why the command fails; undefined: it succeeds. */
 export function reportOf(
   findings: readonly Finding[],
   { json, strict }: { readonly json?: boolean; readonly strict?: boolean },

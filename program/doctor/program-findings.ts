@@ -1,5 +1,3 @@
-/** The checks of a start that both programs make. */
-
 import { once } from 'node:events';
 import { get } from 'node:http';
 import { arch, platform, release } from 'node:os';
@@ -14,16 +12,15 @@ import { TlsFiles } from '../tls/tls-files.ts';
 import type { TlsSettings } from '../tls/tls-settings.ts';
 import { VERSION } from '../version.ts';
 import { wholeBody } from '../whole-body.ts';
-import { type Finding, failure, look, ok, type Warn, warning } from './findings.ts';
+import { type Finding, failure, ok, runCheck, type Warn, warning } from './findings.ts';
 
 const VARIABLES = 'docs/settings.md';
 const FILES_ADVICE =
   'raise the limit: LimitNOFILE (systemd), --ulimit nofile (containers) or ulimit -n';
 
 /**
- * The program, its limit of open files, and `config` as the program loads it for its start;
- * undefined: it cannot be used.
- * @param filesMin fewer mean fewer connections than the program is made for
+ * @returns `config` undefined: it cannot be loaded
+ * @param filesMin fewer open files mean fewer connections than the program is designed for
  */
 export function programFindings<C extends { readonly warnings: readonly string[] }>(
   env: Environment,
@@ -57,11 +54,10 @@ export function openFilesFinding(wantedMin: number, max = openFilesMax()): Findi
   return warning('open files', found, FILES_ADVICE);
 }
 
-/** Whether the certificates of MATTING_TLS_* can be used, and until when. */
 export function tlsFindings(settings: TlsSettings): Promise<readonly Finding[]> {
   const page = 'docs/install.md, "Use TLS between the programs"';
   const advice = `set files that belong together, and renew those that expire: ${page}`;
-  return look({ subject: 'TLS', advice }, async log => {
+  return runCheck({ subject: 'TLS', advice }, async log => {
     const { identity, clientCaFile, serverCaFile } = settings;
     if (!identity && !clientCaFile && !serverCaFile) return 'not used between the programs';
     const files = await TlsFiles.open(settings, { log });
@@ -78,7 +74,7 @@ export function endsText(ends: readonly CertificateEnd[], nowMs = Date.now()): s
 const ANSWER_MS_MAX = 5000;
 const ANSWER_BYTES_MAX = 64 * 1024;
 
-/** Whether the program of this configuration runs here and is ready; undefined: it cannot be seen. */
+/** undefined: the port is unknown. */
 export async function requireReady(
   host: string,
   port: number,
@@ -95,13 +91,12 @@ export async function requireReady(
   return `ready at ${host}:${port}`;
 }
 
-/** Undefined: none answers. @throws if its answer is too long */
 export async function askProgram(host: string, port: number, path: string) {
   const signal = AbortSignal.timeout(ANSWER_MS_MAX);
-  // An agent of its own takes no proxy from the environment.
+  // An own agent ignores proxies of the environment.
   const request = get(`${httpBaseOf(host, port)}${path}`, { signal, agent: false });
   const [answer] = await once(request, 'response').catch(() => []);
-  // Who reads the answer meets it too.
+  // The reader of the answer gets the error, too.
   request.on('error', () => undefined);
   if (answer === undefined) return undefined;
   const tooLong = () => new Error(`the answer of ${path} is too long`);

@@ -1,28 +1,27 @@
-/** Secrets are kept out of what a doctor says. */
 import { readFile } from 'node:fs/promises';
 
-/** Names of variables, ours and others', whose values nobody else may see. */
+/** Variables, also of other programs, whose values are secret. */
 const SECRET_NAME = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|SESSION/i;
-/** Paths of files and switches, whatever they are called. */
+/** Paths of files and switches. */
 const NO_SECRET =
   /_(FILE|HOST|PORT|AGENT_PID|SOCK)$|^MATTING_READS_REQUIRE_IDEMPOTENCY_KEY$|^AWS_ACCESS_KEY_ID$/;
-/** The program's own name: what a doctor says has it in its commands. */
+/** The program's name occurs in commands of the output. */
 const OWN_NAME = /^matting$/i;
-/** Shorter ones would take words of the text with them; nothing that short is a secret here. */
+/** Shorter ones would match ordinary words. */
 const SECRET_LENGTH_MIN = 6;
 const LEFT_OUT = '[left out]';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * The last guard before what a doctor says leaves the process: whatever else went wrong, no value
- * of a variable that may be a secret, and no password of a URL, is in it.
+ * The last guard before a doctor's output: removes values of secret variables and passwords of
+ * URLs.
  */
 export class SecretsOut {
-  /** The longest first: one may hold another. */
+  /** Longest first, since one may contain another. */
   readonly #secrets: readonly string[];
 
-  /** @param more secrets that the environment does not have, such as the content of a key's file */
+  /** @param more secrets outside of the environment, such as a key file's content */
   constructor(env: Environment, more: readonly string[] = []) {
     const found = [...Object.entries(env).flatMap(secretsOf), ...more];
     const forms = found
@@ -36,7 +35,7 @@ export class SecretsOut {
   }
 }
 
-/** The tokens of files that the environment names; what cannot be read cannot be said either. */
+/** Tokens in files that the environment names. An unreadable file cannot be printed either. */
 export async function secretsOfFiles(env: Environment): Promise<string[]> {
   const files = ['MATTING_NODE_TOKEN_FILE', 'MATTING_NODE_CALLER_TOKENS_FILE'].flatMap(
     name => env[name] || [],
@@ -50,29 +49,29 @@ function secretsOf([name, value]: readonly [string, string | undefined]): string
   if (value === undefined || value === '') return [];
   const passwords = passwordsOf(value);
   if (!SECRET_NAME.test(name) || NO_SECRET.test(name)) return passwords;
-  // Lists too: name:token,name:token.
+  // Lists, too: name:token,name:token.
   const parts = value.split(',').flatMap(part => [part, part.slice(part.indexOf(':') + 1)]);
   return [value, ...parts, ...passwords];
 }
 
-/** The password of a URL, as it is written and decoded. */
+/** As written and decoded. */
 function passwordsOf(value: string): string[] {
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(value) || !URL.canParse(value)) return [];
   const { username, password } = new URL(value);
-  // A storage's signed query is a secret as well.
+  // A storage's signed query is a secret, too.
   const query = /[?&](?:[^=&]*(?:signature|token|credential|password)[^=&]*)=([^&]+)/gi;
   const signed = [...value.matchAll(query)].flatMap(([, text = '']) => [text]);
   const alone = password === '' && /:\/\/[^/@]+@/.test(value) ? [] : [password];
   return [...alone, ...signed, username !== '' && password !== '' ? `${username}:${password}` : ''];
 }
 
-/** The secret as it is, decoded from a URL, encoded for one, and as JSON writes it. */
+/** Plain, decoded from a URL, encoded for one, and in JSON. */
 function formsOf(secret: string): string[] {
   const forms = [secret, encodeURIComponent(secret), JSON.stringify(secret).slice(1, -1)];
   try {
     forms.push(decodeURIComponent(secret));
   } catch {
-    // A "%" that is no percent-encoding: there is no other form of it.
+    // Not percent-encoded, so there is no decoded form.
   }
   if (/^[0-9a-f]{32,}$/i.test(secret)) {
     const bytes = Buffer.from(secret, 'hex');

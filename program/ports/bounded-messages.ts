@@ -1,13 +1,12 @@
-/** Bounds the messages of one call of gRPC, and the time of the first one. */
 import type { ServerHttp2Stream } from 'node:http2';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { HEADER_BYTES_MAX, MESSAGE_BYTES_SMALL } from '@matting/proto/contract/limits.ts';
 import { refuseStream } from './refused-stream.ts';
 
-/** A flag for compression and four bytes of length, before each message. */
+/** Precedes each message: a compression flag and four bytes of length. */
 const PREFIX_BYTES = 5;
 
-/** Bytes of the headers over MESSAGE_BYTES_SMALL that a connection sends at once. */
+/** Incomplete headers over MESSAGE_BYTES_SMALL on one connection. */
 const HEADERS_BYTES_MAX = 1024 * 1024;
 
 export const MESSAGE_FAULTS = [
@@ -35,23 +34,22 @@ const FAULTS: Readonly<Record<MessageFault, ContractError>> = {
 };
 
 interface MessageBounds {
-  /** The caller is known: its messages may be compressed. */
+  /** Known callers may compress their messages. */
   readonly isKnown: boolean;
-  /** The method carries files: its first message alone is bounded, by HEADER_BYTES_MAX. */
+  /** A method that carries files: only its first message is bounded, by HEADER_BYTES_MAX. */
   readonly isLarge: boolean;
-  /** The large headers of the connection that are not whole yet; undefined: not bounded. */
+  /** Incomplete large headers of the connection. undefined: unbounded. */
   readonly headers?: { bytes: number } | undefined;
   readonly firstMessageWaitMaxMs: number;
-  /** Called when the first message is whole. */
+  /** The first message is complete. */
   readonly onFirst: () => void;
-  /** Called before the call is refused. */
+  /** Called before the refusal. */
   readonly onFault: (fault: MessageFault) => void;
 }
 
 /**
- * Ahead of grpc-js, which gathers a message of any length up to its one bound for all methods, for
- * as long as the caller likes. Here a message is judged by the length it announces, before its
- * bytes are kept, and the first one has to be whole in time.
+ * grpc-js buffers a message up to one bound for all methods, without a time limit. This checks the
+ * announced length before the bytes are kept, and the time of the first message.
  */
 export function boundMessages(stream: ServerHttp2Stream, bounds: MessageBounds): void {
   const { isKnown, isLarge, headers = { bytes: 0 }, firstMessageWaitMaxMs } = bounds;
@@ -89,7 +87,7 @@ export function boundMessages(stream: ServerHttp2Stream, bounds: MessageBounds):
         prefixBytes = 0;
         leftBytes = prefix.readUInt32BE(1);
         if (leftBytes > bytesMax) return fail('message_too_large');
-        // The size of a compressed message does not bound what it unfolds to.
+        // A compressed message's size does not bound its content.
         if (prefix[0] !== 0 && !isKnown) return fail('message_compressed');
         if (leftBytes > MESSAGE_BYTES_SMALL) headerBytes = leftBytes;
         headers.bytes += headerBytes;
@@ -102,9 +100,9 @@ export function boundMessages(stream: ServerHttp2Stream, bounds: MessageBounds):
       if (isLarge) return stop();
     }
   };
-  // Ahead of the listener that is there: what is over the bound never gets to it.
+  // Before grpc-js' listener, which must not get the excess.
   stream.prependListener('data', check);
-  // Without a message the call is grpc-js' to answer.
+  // grpc-js answers a call without a message.
   stream.once('end', () => clearTimeout(timer));
   stream.once('close', stop);
 }

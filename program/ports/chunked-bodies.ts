@@ -1,20 +1,19 @@
 /**
- * Bodies in the chunked transfer coding (RFC 9112 section 7.1). Node hands on each chunk by itself,
- * so the port gathers small chunks and counts them. A caller that sends more of them than its bytes
- * are worth loses the connection.
+ * Node emits each chunk (RFC 9112 section 7.1) separately. This gathers small chunks, and closes
+ * the connection of a caller who sends too many for its bytes.
  */
 import { IncomingMessage, type Server } from 'node:http';
 import { PieceCount } from '../piece-count.ts';
 
-/** Chunks are gathered up to this size, or to the next tick of the loop. Larger ones go on alone. */
+/** Gathers up to this size, or until the next tick. Larger chunks pass through. */
 const GATHERED_BYTES = 16 * 1024;
 
-/** A request whose chunks can be gathered: the option `IncomingMessage` of a server that bounds them. */
+/** Use it as the server's option `IncomingMessage`. */
 export class GatheringMessage extends IncomingMessage {
-  /** Takes each chunk in place of the stream, and null at the end. */
+  /** Receives each chunk instead of the stream, and null at the end. */
   gather: ((chunk: Buffer | null) => boolean) | undefined;
 
-  /** Node's parser calls it for each chunk, and for the end with null. */
+  /** Node's parser calls it for each chunk, and with null at the end. */
   override push(chunk: Buffer | null): boolean {
     return this.gather === undefined ? super.push(chunk) : this.gather(chunk);
   }
@@ -24,7 +23,7 @@ export class GatheringMessage extends IncomingMessage {
   }
 }
 
-/** @param server one whose option `IncomingMessage` is GatheringMessage */
+/** @param server must use GatheringMessage */
 export function boundChunks(server: Server, onEnded?: (cause: 'small_chunks') => void): void {
   server.prependListener('request', (request: IncomingMessage) => {
     if (request.headers['transfer-encoding'] === undefined) return;
@@ -50,7 +49,7 @@ function gatherChunks(
     gatheredBytes = 0;
   };
   request.gather = (chunk: Buffer | null) => {
-    // Node still hands on what is left of a read from the socket, which may hold the body's end.
+    // Node still emits the rest of a read, which may contain the end.
     if (over) return false;
     if (chunk === null) {
       flush();

@@ -1,25 +1,25 @@
-/** Ports for programs that are started in a moment, and again at the same ones. */
+/** Finds ports for programs that start soon, and restart on the same ones. */
 import { randomInt } from 'node:crypto';
 import { createServer, type Server } from 'node:net';
 
 const LOOPBACK = '127.0.0.1';
 /**
- * Below those that the system hands out (from 32768 on Linux): one of them might be given to
- * a program that asks for any port, or connects, before the program it is meant for listens.
+ * Below the system's ephemeral ports (from 32768 on Linux), which another program might get before
+ * the intended one listens.
  */
 const PORT_MIN = 20_000;
 const PORT_MAX = 32_000;
-/** Each but `count` of them met somebody who listens. */
+/** Attempts at used ports. */
 const TRIES_MAX = 100;
 
-/** A list of ports. If the number is a literal, it is a tuple. */
+/** A tuple if the number is a literal. */
 type PortTuple<Count extends number, Ports extends number[] = []> = number extends Count
   ? number[]
   : Ports['length'] extends Count
     ? Ports
     : PortTuple<Count, [...Ports, number]>;
 
-/** Different ports, on which nothing listens now. @throws Error where so many are taken */
+/** @throws Error: too few are free */
 export async function findFreePorts<const Count extends number>(
   count: Count,
 ): Promise<PortTuple<Count>> {
@@ -38,7 +38,7 @@ export async function findFreePorts<const Count extends number>(
   }
 }
 
-/** Undefined where somebody listens, or none may. */
+/** undefined: in use or not allowed. */
 function listenAt(port: number): Promise<Server | undefined> {
   const server = createServer();
   return new Promise(resolve => {

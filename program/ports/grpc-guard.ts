@@ -1,40 +1,36 @@
 /**
- * Bounds what strangers cost a gRPC port, beyond the options of grpc-js, on the http2 servers
- * beneath it. Until one of its calls has shown a known token or certificate, a connection is a
- * stranger's. Strangers have connections of their own and take none from known callers:
+ * Bounds what strangers cost a gRPC port, on the http2 servers below grpc-js. A connection belongs
+ * to a stranger until one of its calls shows a known token or certificate.
  *
- * | bound                  | of whom              | what happens there                             |
+ * | bound                  | of                   | at the bound                                   |
  * |------------------------|----------------------|------------------------------------------------|
  * | strangersMax           | all strangers        | the network with most of them loses its oldest |
  * | tokenWaitMaxMs         | a stranger           | it is closed                                   |
- * | probeAgeMaxMs          | a stranger           | the same, where it made calls open to all      |
- * | STRANGER_WINDOW_BYTES  | a call of a stranger | more of it waits until it has shown a token    |
- * | strangerBytesMax       | a stranger           | it is closed: it floods                        |
- * | strangerCallsMax       | a stranger           | it is asked to connect again                   |
- * | STRANGER_STREAMS_MAX   | a stranger           | a call more waits for another's end            |
- * | knownMax, directMax,   | who is known         | the newcomer's call is refused, its connection |
- * | directEachMax          |                      | closed                                         |
+ * | probeAgeMaxMs          | one with open calls  | it is closed                                   |
+ * | STRANGER_WINDOW_BYTES  | a stranger's call    | the rest waits for the token                   |
+ * | strangerBytesMax       | a stranger           | it is closed: a flood                          |
+ * | strangerCallsMax       | a stranger           | it is asked to reconnect                       |
+ * | STRANGER_STREAMS_MAX   | a stranger           | a further call waits for another's end         |
+ * | knownMax, directMax,   | known callers        | the new call is refused, its connection closed |
+ * | directEachMax          |                      |                                                |
  * | HEADER_LIST_BYTES_MAX  | metadata of a call   | the call is reset                              |
- * | MESSAGE_BYTES_SMALL    | messages, but of     | the call is refused by what it announces; if   |
- * |                        | large methods        | compressed by a stranger, too                  |
- * | HEADER_BYTES_MAX       | the first of a large | the same                                       |
- * |                        | method, who is known |                                                |
- * | HEADERS_BYTES_MAX      | such first ones that | the call is refused                            |
- * |                        | are not whole, of a  |                                                |
- * |                        | direct connection    |                                                |
- * | firstMessageWaitMaxMs  | the first of a call, | the call is refused                            |
- * |                        | but of large methods |                                                |
- * | afterEndMaxMs          | an answered call     | it is closed, though its caller goes on        |
+ * | MESSAGE_BYTES_SMALL    | messages, except of  | the call is refused by the announced length;   |
+ * |                        | large methods        | also if a stranger compressed it               |
+ * | HEADER_BYTES_MAX       | a large method's     | the same                                       |
+ * |                        | first message        |                                                |
+ * | HEADERS_BYTES_MAX      | a direct caller's    | the call is refused                            |
+ * |                        | incomplete ones      |                                                |
+ * | firstMessageWaitMaxMs  | the first message,   | the call is refused                            |
+ * |                        | not of large methods |                                                |
+ * | afterEndMaxMs          | an answered call     | it is closed, although its caller continues    |
  *
- * The newest stranger is never the one to go, so who has a token gets as far as showing it: with
- * places for 512, others of the same network would have to connect 5,000 times a second to be
- * faster than one that needs 100 ms. Floods of PING, SETTINGS, RST_STREAM and CONTINUATION are
- * bounded by nghttp2 itself for all, by `strangerBytesMax` for strangers.
+ * The newest stranger is never closed first, so a caller with a token has time to show it: with 512
+ * connections, attackers in its network must connect 5,000 times a second to displace a caller that
+ * needs 100 ms. nghttp2 bounds floods of PING, SETTINGS, RST_STREAM and CONTINUATION.
  *
- * Who is known gets wide receive windows, for which grpc-js is entered at a private method: it
- * reads `grpc-node.flow_control_window` in clients only, so its servers advertise http2's 64 KiB,
- * and 40 MB over a link of 2 ms take 2.3 s (1 MiB: 0.24 to 0.3 s, 4 MiB: 0.08 to 0.23 s; Node 24).
- * A test reads what is advertised, and what stock grpc-js does.
+ * Known callers get a wide receive window. grpc-js servers ignore `grpc-node.flow_control_window`
+ * and advertise 64 KiB: 40 MB over a link of 2 ms take 2.3 s (4 MiB: 0.08 to 0.23 s; Node 24). So
+ * this uses a private method of grpc-js, which a test checks.
  */
 import {
   constants,
@@ -57,20 +53,18 @@ const STREAM_WINDOW_BYTES = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
 const STRANGER_STREAMS_MAX = 8;
 /**
- * The bytes that a call can send before its caller has shown a token. gRPC's clients read a
- * server's settings before their first call, so one that streams a file without waiting sends this
- * much of it, and its refusal finds it. It is two messages of the methods for all.
+ * Bytes of a call before its token is checked. gRPC's clients read the server's settings before
+ * their first call, so one that streams a file at once sends only this much before its refusal.
  */
 const STRANGER_WINDOW_BYTES = 2 * MESSAGE_BYTES_SMALL;
 const HEADER_LIST_BYTES_MAX = 16 * 1024;
 const LAST_STREAM_ID_MAX = 2 ** 31 - 1;
 
-/** The owner of a known connection: the fleet, or the direct caller of that name. */
 export type ConnectionOwner =
   | { readonly kind: 'fleet' }
   | { readonly kind: 'direct'; readonly name: string };
 
-/** Why something was ended here; a label of metrics. */
+/** Labels of metrics. */
 export const GUARD_CAUSES = [
   'no_token',
   'crowded',
@@ -83,24 +77,20 @@ export type GuardCause = (typeof GUARD_CAUSES)[number];
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
 interface GrpcGuardOptions {
-  /** Names the caller of a call. undefined: the caller is unknown. */
+  /** undefined: unknown. */
   readonly identify: (metadata: Metadata, auth: AuthContext) => ConnectionOwner | undefined;
-  /** The error for unknown callers before a handler sees them. Absent: handlers judge. */
+  /** The error for unknown callers, before a handler runs. Absent: handlers decide. */
   readonly unknown?: ContractError;
-  /** Calls at once of a connection that has shown a token. */
+  /** Concurrent calls of a known connection. */
   readonly streamsMax: number;
-  /** Paths of methods that are open to all and keep a connection for longer. */
+  /** Methods that are open to all and keep a connection longer. */
   readonly isOpenPath?: (path: string) => boolean;
-  /** Paths of methods whose messages but the first only the server's own options bound. */
+  /** Methods with large messages: only the first is bounded here. */
   readonly isLargePath?: (path: string) => boolean;
-  /** The guard resets a call of that path after such a silence both ways. undefined: never. */
+  /** Resets a call of that path after such a silence in both directions. undefined: never. */
   readonly silenceMaxMsOf?: (path: string) => number | undefined;
-  /**
-   * At this age, give or take 10 %, a connection that is not the fleet's is asked to make another:
-   * its calls finish. Absent: never.
-   */
+  /** At this age ±10 % a direct connection is asked to reconnect. Absent: never. */
   readonly askedAgeMs?: number | undefined;
-  /** An operator should see it: a connection or a stream was ended at a bound. */
   readonly onEnded?: ((cause: GuardCause) => void) | undefined;
   readonly bounds: GuardBounds;
 }
@@ -109,13 +99,10 @@ type StreamListener = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) 
 type PingAnswer = (error: null, ms: number, payload: Buffer) => void;
 type CreateHttp2Server = (...args: unknown[]) => Http2Server;
 
-/**
- * Must be called before the server is bound.
- * @throws Error when grpc-js no longer makes its http2 servers in the expected place.
- */
+/** Call it before the server is bound. @throws Error: grpc-js has changed its internals */
 export function guardGrpcServer(server: Server, options: GrpcGuardOptions): GrpcGuard {
-  // grpc-js has no option for what is set here, and none that gives a way to its http2 servers. The
-  // method is private in the types, and bindAsync of 1.14 makes every http2 server with it.
+  // grpc-js has no option for these settings and no access to its http2 servers. bindAsync of 1.14
+  // creates each of them by this private method.
   const internals = server as unknown as { createHttp2Server?: CreateHttp2Server };
   const create = internals.createHttp2Server;
   if (typeof create !== 'function') {
@@ -129,9 +116,7 @@ export function guardGrpcServer(server: Server, options: GrpcGuardOptions): Grpc
   return guard;
 }
 
-/** Interval at which strangers' ages and bytes are checked; bytes also with each call. */
 const SWEEP_INTERVAL_MS = 200;
-/** Between asking a connection to end and ending it. */
 const END_GRACE_MS = 1000;
 
 interface Connection {
@@ -140,10 +125,9 @@ interface Connection {
   readonly openedAtMs: number;
   session: ServerHttp2Session | undefined;
   owner: ConnectionOwner | undefined;
-  /** Made a call that is open to all. */
   probed: boolean;
   calls: number;
-  /** Large headers that are not whole yet. */
+  /** Incomplete large headers. */
   readonly headers: { bytes: number };
   ending: boolean;
 }
@@ -152,8 +136,8 @@ export class GrpcGuard {
   readonly #options: GrpcGuardOptions;
   readonly #bounds: GuardBounds;
   /**
-   * Connections by the peer's address and port, in the order in which they came: with TLS, the
-   * session's socket is another object than the connection's.
+   * In the order of arrival, by the peer's address and port: with TLS the session has another
+   * socket object than the connection.
    */
   readonly #connections = new Map<string, Connection>();
   readonly #bySession = new WeakMap<ServerHttp2Session, Connection>();
@@ -166,12 +150,10 @@ export class GrpcGuard {
     this.#bounds = options.bounds;
   }
 
-  /** Open connections that have shown no token. */
   get strangers(): number {
     return this.#strangers;
   }
 
-  /** Open connections that have shown one. */
   get known(): number {
     return this.#known;
   }
@@ -183,7 +165,7 @@ export class GrpcGuard {
       maxHeaderListSize: HEADER_LIST_BYTES_MAX,
     });
     http2Server.maxConnections = connectionsMaxOf(this.#bounds);
-    // Before http2's own listener, which makes the session at once in plain text.
+    // Before http2's own listener, which creates a plain text session at once.
     http2Server.prependListener('connection', (socket: Socket) => this.#opened(socket));
     http2Server.on('session', (session: ServerHttp2Session) => {
       const connection = this.#connections.get(peerOf(session.socket));
@@ -196,11 +178,10 @@ export class GrpcGuard {
     const inner = http2Server.listeners('stream') as StreamListener[];
     http2Server.removeAllListeners('stream');
     http2Server.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
-      // A stream without a handler needs a listener too: it may have failed while its headers were
-      // on their way up, and a failure without a listener ends the process.
+      // A stream without a handler needs a listener too: an unheard failure would end the process.
       stream.on('error', () => undefined);
       const session = stream.session as ServerHttp2Session | undefined;
-      // Undefined where its connection ended while the headers were on their way up.
+      // undefined: the connection ended before its headers were processed.
       const connection = session && this.#bySession.get(session);
       if (connection === undefined || stream.destroyed) return;
       this.#stream(stream, headers, { connection, inner });
@@ -209,18 +190,18 @@ export class GrpcGuard {
   }
 
   /**
-   * In place of grpc.max_connection_age_ms, which spares nobody: a client of grpc-js that is asked
-   * ends its calls at its next keepalive (grpc/grpc-node#3068), and a control plane's are long.
+   * Replaces grpc.max_connection_age_ms, which also asks the fleet: grpc-js clients then end their
+   * calls at the next keepalive (grpc/grpc-node#3068), and a control plane's calls are long.
    */
   #askAtAge(connection: Connection, session: ServerHttp2Session): void {
     const { askedAgeMs } = this.#options;
     if (askedAgeMs === undefined) return;
-    const ask = () => {
+    const askToReconnect = () => {
       if (connection.owner?.kind === 'fleet' || session.closed) return;
       session.goaway(constants.NGHTTP2_NO_ERROR, LAST_STREAM_ID_MAX);
       session.close();
     };
-    const timer = setTimeout(ask, askedAgeMs * (0.9 + Math.random() / 5)).unref();
+    const timer = setTimeout(askToReconnect, askedAgeMs * (0.9 + Math.random() / 5)).unref();
     session.once('close', () => clearTimeout(timer));
   }
 
@@ -242,7 +223,7 @@ export class GrpcGuard {
       return;
     }
     for (const listener of inner) listener(stream, headers);
-    // After grpc-js, whose listeners set the stream's pace.
+    // After grpc-js' own listeners, which start the flow of the stream.
     this.#endAfterEnd(stream);
     const silenceMaxMs = silenceMaxMsOf?.(path);
     if (silenceMaxMs !== undefined) {
@@ -261,11 +242,10 @@ export class GrpcGuard {
       },
       onFault: fault => this.#options.onEnded?.(fault),
     });
-    // Besides its own bytes a frame keeps those that came with it.
-    if (!isKnown) stream.prependListener('data', () => void this.#mayGoOn(connection));
+    // A frame also keeps alive the bytes that arrived with it.
+    if (!isKnown) stream.prependListener('data', () => void this.#mayContinue(connection));
   }
 
-  /** A new connection, before its first byte is read. */
   #opened(socket: Socket): void {
     const peer = peerOf(socket);
     const connection: Connection = {
@@ -282,7 +262,7 @@ export class GrpcGuard {
     this.#connections.set(peer, connection);
     this.#strangers += 1;
     socket.once('close', () => {
-      // The next one may have its address.
+      // Another connection may have the address by now.
       if (this.#connections.get(peer) === connection) this.#connections.delete(peer);
       if (connection.owner === undefined) this.#strangerGone();
       else this.#known -= 1;
@@ -292,7 +272,7 @@ export class GrpcGuard {
     this.#sweeping ??= setInterval(() => this.#sweep(), intervalMs).unref();
   }
 
-  /** A call of who is known; false: they have no place left, and the connection ends. */
+  /** False: no room for known callers, so the connection ends. */
   #mayEnter(connection: Connection, owner: ConnectionOwner): boolean {
     if (connection.owner !== undefined) return true;
     if (connection.ending) return false;
@@ -312,7 +292,6 @@ export class GrpcGuard {
     return true;
   }
 
-  /** Sweeps concern strangers alone: without one the process is not woken. */
   #strangerGone(): void {
     this.#strangers -= 1;
     if (this.#strangers > 0) return;
@@ -331,24 +310,24 @@ export class GrpcGuard {
     return direct.length < directMax && own.length < directEachMax;
   }
 
-  /** A call without a token; false where its connection ends before it. */
+  /** For a call without a token. False: its connection has ended. */
   #mayCall(connection: Connection): boolean {
     if (connection.owner !== undefined) return true;
     connection.calls += 1;
-    // The call is answered still: a probe that comes often must connect again.
+    // This call is still answered. A frequent probe must then reconnect.
     if (connection.calls === this.#bounds.strangerCallsMax) this.#end(connection, 'no_token');
-    return this.#mayGoOn(connection);
+    return this.#mayContinue(connection);
   }
 
-  /** False where a stranger sends too many bytes: its connection ends. */
-  #mayGoOn(connection: Connection): boolean {
+  /** False: the stranger sent too many bytes, and its connection ends. */
+  #mayContinue(connection: Connection): boolean {
     if (connection.owner !== undefined) return true;
     if (connection.socket.bytesRead <= this.#bounds.strangerBytesMax) return true;
     this.#end(connection, 'flood');
     return false;
   }
 
-  /** Ends the oldest stranger of the network that has most of them, where there are too many. */
+  /** Closes the oldest stranger of the network with most of them. */
   #makeRoom(): void {
     const open = [...this.#connections.values()].filter(({ owner, ending }) => !owner && !ending);
     if (open.length <= this.#bounds.strangersMax) return;
@@ -363,13 +342,12 @@ export class GrpcGuard {
     const { tokenWaitMaxMs, probeAgeMaxMs } = this.#bounds;
     const nowMs = performance.now();
     for (const connection of this.#connections.values()) {
-      if (connection.owner !== undefined || !this.#mayGoOn(connection)) continue;
+      if (connection.owner !== undefined || !this.#mayContinue(connection)) continue;
       const ageMaxMs = connection.probed ? probeAgeMaxMs : tokenWaitMaxMs;
       if (nowMs - connection.openedAtMs > ageMaxMs) this.#end(connection, 'no_token');
     }
   }
 
-  /** Sends a GOAWAY if the connection speaks HTTP/2, and ends it soon, whatever the peer does. */
   #end(connection: Connection, cause: GuardCause): void {
     if (connection.ending) return;
     connection.ending = true;
@@ -378,8 +356,8 @@ export class GrpcGuard {
     const end = () => socket.destroy();
     if (session === undefined || session.destroyed || cause === 'crowded') end();
     else if (cause === 'flood') {
-      // Ends the socket, not the session: destroyed with a code, a session under a flood never
-      // tells its server that it closed, which then cannot close either (Node 24.21).
+      // Destroys the socket and not the session: a session destroyed with a code during a flood
+      // never emits its close, so the server could not close either (Node 24.21).
       session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
       setImmediate(end);
     } else {
@@ -407,8 +385,8 @@ const OVER_LIMIT = new ContractError(
 );
 
 /**
- * A session that closes sends no ping, and grpc-js takes that for a peer that is gone: it would cut
- * the calls under way at its next keepalive. The silence of each such call stays bounded.
+ * A closing session sends no ping. grpc-js would take the peer for dead and end running calls at
+ * its next keepalive. The silence of each call stays bounded.
  */
 function pingWhileClosing(session: ServerHttp2Session): void {
   const ping = session.ping.bind(session) as (...args: unknown[]) => boolean;
@@ -420,7 +398,7 @@ function pingWhileClosing(session: ServerHttp2Session): void {
   };
 }
 
-/** Makes what grpc-js makes for the handler of a call. */
+/** Equals the AuthContext that grpc-js gives to handlers. */
 function authContextOf({ socket }: NonNullable<ServerHttp2Stream['session']>): AuthContext {
   if (!(socket instanceof TLSSocket) || !socket.authorized) return {};
   const certificate = socket.getPeerCertificate();

@@ -1,11 +1,7 @@
-/** Opens and closes the port of a gRPC server. */
 import { promisify } from 'node:util';
 import type { Server, ServerCredentials } from '@grpc/grpc-js';
 
-/**
- * @param port 0: one that is free
- * @throws Error with code EADDRINUSE, or its text, where the port is taken
- */
+/** @param port 0: any free port @throws Error with EADDRINUSE as its code or in its text */
 export function bindGrpcServer(
   server: Server,
   { host, port, credentials }: { host: string; port: number; credentials: ServerCredentials },
@@ -14,7 +10,7 @@ export function bindGrpcServer(
   return promisify(server.bindAsync.bind(server))(address, credentials);
 }
 
-/** Closes the listener at once, and the connections when their calls are over or `graceMs` passed. */
+/** Stops listening at once, and closes connections after their calls or after `graceMs`. */
 export function shutDownGrpcServer(server: Server, graceMs: number): Promise<void> {
   return new Promise(resolve => {
     const timer = setTimeout(() => server.forceShutdown(), graceMs);

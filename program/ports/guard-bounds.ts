@@ -1,33 +1,28 @@
-/** The bounds of a guarded gRPC port, and how many of its connections the open files allow. */
 import { connectionsWithin } from './listening.ts';
 
 export const GUARD_BOUNDS = {
   strangersMax: 512,
-  /** The time from the connection to the first call with a token, with the TLS handshake. */
+  /** From the connection to the first call with a token, with the TLS handshake. */
   tokenWaitMaxMs: 10_000,
-  /** The same of a connection that only makes calls that need no token, as probes do. */
+  /** For connections with only calls that need no token, such as probes. */
   probeAgeMaxMs: 60_000,
   /**
-   * The bytes as they come over the wire, with frames and TLS: more than `strangerCallsMax` calls
-   * that each fill their window, so that a caller with a wrong token hears of that and of no flood.
+   * With frames and TLS. Above `strangerCallsMax` full windows, so that a wrong token is no flood.
    */
   strangerBytesMax: 1024 * 1024,
-  /** The calls of one connection over its life: a probe each second until it must reconnect. */
+  /** A probe each second, until it must reconnect. */
   strangerCallsMax: 100,
   knownMax: 256,
   directMax: 192,
   directEachMax: 64,
-  /** The time from a call's headers to the end of its first message. */
+  /** From a call's headers to its complete first message. */
   firstMessageWaitMaxMs: 10_000,
-  /** The time for callers that send on, or never end their side, after their whole answer. */
+  /** For callers that continue to send after the whole answer. */
   afterEndMaxMs: 5000,
 };
 export type GuardBounds = Readonly<typeof GUARD_BOUNDS>;
 
-/**
- * The same, with as many connections as the files there are allow.
- * @param share fraction of all files that the port's connections may take
- */
+/** Reduces the bounds to the open files. @param share fraction of all files for the port */
 export function guardBoundsWithin(
   bounds: GuardBounds,
   share: number,
@@ -45,7 +40,7 @@ export function guardBoundsWithin(
   };
 }
 
-/** Connections keep below it; strangers count twice, for those that are about to end. */
+/** Twice the strangers, for those that are being closed. */
 export function connectionsMaxOf({ strangersMax, knownMax }: GuardBounds): number {
   return 2 * strangersMax + knownMax;
 }

@@ -1,11 +1,10 @@
-/** Bounds what a client can cost an HTTP port of either program. */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { boundChunks } from './chunked-bodies.ts';
 import { PortRoom, type RoomOptions } from './port-room.ts';
 import { type PaceOptions, requireReadingPace } from './reader-pace.ts';
 
-/** Why a connection was ended; a label of metrics. */
+/** Labels of metrics. */
 export const ENDED_CAUSES = ['slow_reader', 'crowded', 'pipelined', 'small_chunks'] as const;
 export type EndedCause = (typeof ENDED_CAUSES)[number];
 
@@ -13,10 +12,7 @@ interface HttpGuardOptions extends RoomOptions, PaceOptions {
   readonly onEnded?: ((cause: EndedCause) => void) | undefined;
 }
 
-/**
- * Sets all bounds, before the listeners of requests that the server has by now.
- * @param server one whose option `IncomingMessage` is GatheringMessage
- */
+/** Wraps the request listeners that exist now. @param server must use GatheringMessage */
 export function guardHttpServer(server: Server, options: HttpGuardOptions): PortRoom {
   const room = new PortRoom(server, options);
   requireReadingPace(server, options);
@@ -25,16 +21,15 @@ export function guardHttpServer(server: Server, options: HttpGuardOptions): Port
   return room;
 }
 
-/** Under way on one connection; browsers and the clients of today send one. */
+/** Concurrent requests on a connection. Browsers and current clients send one. */
 const PIPELINED_MAX = 16;
 
 type RequestListener = (request: IncomingMessage, response: ServerResponse) => void;
 
 /**
- * Requests that a caller sends ahead on one HTTP/1.1 connection, before their answers (RFC 9112,
- * 9.3.2). Node hands on all that a chunk of 64 KiB holds, some 2000, and stops to read only when
- * answers wait to be taken: those that are made later than their requests are read, as metrics are,
- * would all be made at once. Who sends more ahead loses the connection, as the standard allows.
+ * Closes connections that pipeline too many requests (RFC 9112 section 9.3.2). Node emits all
+ * requests of a 64 KiB chunk, some 2000, and slow answers such as metrics would all be computed at
+ * once.
  */
 function boundPipelining(server: Server, onEnded?: (cause: 'pipelined') => void): void {
   const listeners = server.listeners('request') as RequestListener[];
@@ -42,7 +37,7 @@ function boundPipelining(server: Server, onEnded?: (cause: 'pipelined') => void)
   server.removeAllListeners('request');
   server.on('request', (request: IncomingMessage, response: ServerResponse) => {
     const { socket } = request;
-    // Node still hands on the rest of its chunk.
+    // Node still emits the rest of its chunk.
     if (socket.destroyed) return;
     const count = (underWay.get(socket) ?? 0) + 1;
     if (count > PIPELINED_MAX) {

@@ -1,26 +1,25 @@
 /**
- * Rights of a request without a key, by the address that it comes from or goes to: rembg's
- * interface where a key stands in, /metrics and /info. An address identifies a caller only if the
- * caller chose to send the request. Somebody else can lead two kinds of callers here:
+ * Rights without a key by the caller's address (rembg's interface, /metrics, /info). An address
+ * identifies a caller only if the caller itself chose to send the request. Two kinds of callers can
+ * be led here by others:
  *
- * | who                                       | what it cannot hide                             |
+ * | caller                                    | recognised by                                   |
  * |-------------------------------------------|-------------------------------------------------|
  * | a service like this one, which requests   | its User-Agent, which begins with OWN_AGENT     |
  * | the URLs of its callers                   |                                                 |
- * | a browser with a page whose own name      | that name, as Host                              |
- * | leads here (DNS rebinding)                |                                                 |
+ * | a browser on a page whose name resolves   | that name, as Host                              |
+ * | to us (DNS rebinding)                     |                                                 |
  *
- * OWN_AGENT is public. It takes rights away and gives none.
+ * OWN_AGENT is public: it removes rights and gives none.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
 import { hostOf, isPrivateName } from './addresses.ts';
 
-/** Begins the User-Agent of every request that this service sends by itself. */
+/** Prefix of the User-Agent of this service's own requests. */
 export const OWN_AGENT = 'matting-service/1';
-/** Matches every version. */
+/** Any version. */
 const OF_SERVICES = /^\s*matting-service\b/i;
-/** A host, and its port. */
 const HOST = /^(\[[\da-f:.]+\]|[^\s:/\\@?#[\]]+)(?::\d{1,5})?$/i;
 
 export function isSentByService({ 'user-agent': agent }: IncomingHttpHeaders): boolean {
@@ -28,16 +27,15 @@ export function isSentByService({ 'user-agent': agent }: IncomingHttpHeaders): b
 }
 
 /**
- * Whether nobody else can have a page under that Host: an address, a private name or one of the
- * operator's own.
- * @param own hosts of hostOf
+ * Nobody else can serve a page under this Host: an address, a private name, or the operator's own.
+ * @param own as hostOf returns them
  */
 export function isOwnHost(text: string, own: readonly string[]): boolean {
   const host = hostIn(text);
   return host !== undefined && (isIP(host) !== 0 || isPrivateName(host) || own.includes(host));
 }
 
-/** The host in a Host header or an address with a port. Undefined: the text has another form. */
+/** The host of a Host header or of an address with a port. undefined: another form. */
 export function hostIn(text: string): string | undefined {
   const url = HOST.test(text) ? URL.parse(`http://${text}`) : null;
   return url === null ? undefined : hostOf(url);

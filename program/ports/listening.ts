@@ -1,7 +1,6 @@
-/** Listening on a port: why it fails, in one line, and how many connections there are files for. */
 import { readFileSync } from 'node:fs';
 
-/** A fault of the machine, not of the program. */
+/** A problem of the machine, not of the program. */
 class ListenError extends Error {
   constructor(message: string, cause: unknown) {
     super(message, { cause });
@@ -10,20 +9,20 @@ class ListenError extends Error {
 }
 
 interface ListenAddress {
-  /** The variable that sets the port. */
+  /** Sets the port. */
   readonly variable: string;
   readonly host: string;
   readonly port: number;
 }
 
-/** @throws ListenError in place of whatever `listen` rejects with. */
-export async function listening<T>(place: ListenAddress, listen: () => Promise<T>): Promise<T> {
-  const { variable, host, port } = place;
+/** @throws ListenError instead of `listen`'s error */
+export async function listening<T>(address: ListenAddress, listen: () => Promise<T>): Promise<T> {
+  const { variable, host, port } = address;
   try {
     return await listen();
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
-    // grpc-js gives no code, only the text of the error beneath.
+    // grpc-js has no code, only the system's text.
     if (message.includes('EADDRINUSE')) {
       const what = `port ${port} of ${host} is in use`;
       const advice = `stop what listens there or set ${variable} to a free port`;
@@ -35,10 +34,10 @@ export async function listening<T>(place: ListenAddress, listen: () => Promise<T
   }
 }
 
-/** Node raises the soft limit to the hard one as it starts, so both are one number. */
+/** Node raises the soft limit to the hard one, so they are equal. */
 const LIMIT = /^Max open files\s+(\d+)\s/m;
 
-/** How many files and sockets this process may have open; undefined: no limit is known. */
+/** Of this process. undefined: unknown. */
 export function openFilesMax(): number | undefined {
   try {
     const [, soft] = LIMIT.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
@@ -50,9 +49,8 @@ export function openFilesMax(): number | undefined {
 }
 
 /**
- * Bounds a port's connections by the files there are: without it no newcomer would find one.
- * @param wanted connections where there are files enough
- * @param share fraction of all files that they may take
+ * Keeps a port's connections within the open files.
+ * @param share fraction of all files
  */
 export function connectionsWithin(
   wanted: number,

@@ -3,42 +3,39 @@ import type { Socket } from 'node:net';
 import { networkOf } from './addresses.ts';
 
 export interface RoomOptions {
-  /** Connections of the server's `maxConnections` that are kept free of those that wait. */
+  /** Fraction of `maxConnections` that waiting connections must leave free. */
   readonly spareShare: number;
-  /** The same that may have a body on its way; strangers and accounts each as many. */
+  /** Fraction that may have an incomplete body: once for strangers, once for accounts. */
   readonly bodiesShare?: number;
-  /** The account whose key a connection showed last. undefined: it showed none, as if absent. */
+  /** The account of the last key on the connection. undefined: none. */
   readonly ownerOf?: (socket: Socket) => string | undefined;
   readonly onEnded?: ((cause: 'crowded') => void) | undefined;
 }
 
-/** The owner of a connection that waits: an account, or a stranger from a network. */
 type WaitingOwner = { readonly account: string } | { readonly network: string };
 
 /**
- * Room on an HTTP port. A connection waits for its client while it is idle (silent, between two
- * requests, with headers that are not whole) and while the body of its request is on its way. So no
- * client can fill the port by staying:
+ * Room on an HTTP port. A connection waits while it is idle (silent, between requests, with
+ * incomplete headers) and while its request's body is incomplete. No client can fill the port by
+ * waiting:
  *
- * | where                     | who makes room for the one that comes                           |
+ * | at the bound of           | is closed                                                       |
  * |---------------------------|-----------------------------------------------------------------|
- * | few places are left       | of strangers the network with most that wait, whatever for,     |
- * |                           | loses its oldest; without one the account with most of them     |
- * | many bodies of strangers  | the network with most of them loses its oldest                  |
- * | many bodies of accounts   | the account with most of them loses its oldest                  |
+ * | free connections          | the oldest of the network with most waiting strangers; without  |
+ * |                           | strangers, of the account with most                             |
+ * | strangers' bodies         | the oldest of the network with most of them                     |
+ * | accounts' bodies          | the oldest of the account with most of them                     |
  *
- * The one that comes is never the one to go: who sends its request at once gets it through.
- * `maxConnections` is read with each connection.
+ * A new connection is never closed for itself, so a client that sends its request at once succeeds.
  */
 export class PortRoom {
   readonly #server: Server;
   readonly #options: RoomOptions;
-  /** Connections that wait: of strangers by network, of accounts by account. */
+  /** By network and by account. */
   readonly #strangers = new WaitingSockets();
   readonly #accounts = new WaitingSockets();
-  /** The connections of both whose bodies are on their way, by network and by account. */
+  /** With incomplete bodies. */
   readonly #bodies = { strangers: new WaitingSockets(), accounts: new WaitingSockets() };
-  /** The request of a connection whose body is on its way. */
   readonly #awaited = new WeakMap<Socket, IncomingMessage>();
   #open = 0;
 
@@ -51,21 +48,21 @@ export class PortRoom {
         ? { network: networkOf(socket.remoteAddress ?? '') }
         : { account };
     };
-    /** Requests under way. */
+    /** Requests in progress. */
     const busy = new WeakMap<Socket, number>();
     server.on('connection', (socket: Socket) => {
       this.#open += 1;
       if (this.#open > server.maxConnections * (1 - options.spareShare)) this.#makeRoom();
-      // The newcomer waits only after the check, so that it is not the one to close.
+      // Added after the check, so that the newcomer is not closed.
       this.#wait(socket, ownerOf(socket));
       socket.once('close', () => {
         this.#open -= 1;
-        this.#goOn(socket);
+        this.#stopWaiting(socket);
       });
     });
-    // Before the handler, which can await a body at once.
+    // Before the handler, which may wait for a body at once.
     server.prependListener('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
-      this.#goOn(socket);
+      this.#stopWaiting(socket);
       busy.set(socket, (busy.get(socket) ?? 0) + 1);
       response.once('close', () => {
         const left = (busy.get(socket) ?? 1) - 1;
@@ -75,12 +72,11 @@ export class PortRoom {
     });
   }
 
-  /** Requests whose bodies are awaited. */
   get awaitedBodies(): number {
     return this.#bodies.strangers.size + this.#bodies.accounts.size;
   }
 
-  /** Counts a body until it is whole or the answer is written. A second call changes nothing. */
+  /** Until the body is complete or the answer is written. A second call has no effect. */
   awaitBody(request: IncomingMessage, response: ServerResponse, owner: WaitingOwner): void {
     const { socket } = request;
     if (request.complete || socket.destroyed || this.#awaited.get(socket) === request) return;
@@ -89,12 +85,12 @@ export class PortRoom {
     if ('account' in owner) accounts.add(socket, owner.account);
     else strangers.add(socket, owner.network);
     this.#wait(socket, owner);
-    const goOn = () => {
-      if (this.#awaited.get(socket) === request) this.#goOn(socket);
+    const stopWaiting = () => {
+      if (this.#awaited.get(socket) === request) this.#stopWaiting(socket);
     };
-    request.once('end', goOn).once('close', goOn);
-    // Ahead of the listener by which the connection is idle then.
-    response.prependOnceListener('close', goOn);
+    request.once('end', stopWaiting).once('close', stopWaiting);
+    // Before the listener that marks the connection as idle.
+    response.prependOnceListener('close', stopWaiting);
     const { bodiesShare = 1 } = this.#options;
     const max = Math.max(1, Math.floor(this.#server.maxConnections * bodiesShare));
     for (const bodies of [strangers, accounts]) {
@@ -108,7 +104,7 @@ export class PortRoom {
 
   #end(socket: Socket | undefined): void {
     if (socket === undefined) return;
-    this.#goOn(socket);
+    this.#stopWaiting(socket);
     this.#options.onEnded?.('crowded');
     socket.destroy();
   }
@@ -116,9 +112,9 @@ export class PortRoom {
   #least(waiting: WaitingSockets): Socket | undefined {
     for (;;) {
       const least = waiting.least();
-      // A body that is whole is no longer waited for, though it may not have been read yet.
+      // A complete body is not waited for, even before it is read.
       if (least === undefined || this.#awaited.get(least)?.complete !== true) return least;
-      this.#goOn(least);
+      this.#stopWaiting(least);
     }
   }
 
@@ -127,8 +123,7 @@ export class PortRoom {
     else this.#strangers.add(socket, owner.network);
   }
 
-  /** The connection waits no longer. */
-  #goOn(socket: Socket): void {
+  #stopWaiting(socket: Socket): void {
     this.#awaited.delete(socket);
     const { strangers, accounts } = this.#bodies;
     for (const waiting of [this.#strangers, this.#accounts, strangers, accounts]) {
@@ -137,13 +132,12 @@ export class PortRoom {
   }
 }
 
-/** Sockets by owner, in the order in which they began to wait. Each call takes constant time. */
 class WaitingSockets {
   readonly #byOwner = new Map<string, Set<Socket>>();
   readonly #owners = new Map<Socket, string>();
-  /** Owners of as many sockets, in the order in which they came to have them. */
+  /** Owners by their number of sockets, in the order in which they reached it. */
   readonly #bySize = new Map<number, Set<string>>();
-  /** The most sockets of one owner. */
+  /** Most sockets of one owner. */
   #most = 0;
 
   get size(): number {
@@ -167,7 +161,7 @@ class WaitingSockets {
     this.#moved(owner, same.size + 1, same.size);
   }
 
-  /** The socket to close next. Among owners with as many sockets, it is of the first. */
+  /** The oldest socket of the owner with most. */
   least(): Socket | undefined {
     const [owner] = this.#bySize.get(this.#most) ?? [];
     const [longest] = (owner !== undefined && this.#byOwner.get(owner)) || [];

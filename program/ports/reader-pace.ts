@@ -2,54 +2,50 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { RoomOptions } from './port-room.ts';
 
-/** Half of what a throttled mobile plan has (64 kbit/s). */
+/** Half of a throttled mobile plan (64 kbit/s). */
 export const PACE_BYTES_PER_SECOND_MIN = 4096;
 export const PACE_DEBT_MS_MAX = 30_000;
-/** Connections without a key whose answer waits to be read; beyond it the slowest are cut off. */
+/** Keyless connections whose answer waits to be read. Beyond it the slowest are closed. */
 export const UNREAD_STRANGERS_MAX = 2048;
 /**
- * Bytes of answers that wait in the process for their readers, of all connections. Beyond it the
- * account that holds most loses its slowest; connections without a key count as one account. As
- * many readers of results as there may be (result-download.ts of the control plane) hold as much.
+ * Unread bytes of all connections. Beyond it the account with most loses its slowest; keyless
+ * connections count as one account. As much as all readers of results may hold
+ * (result-download.ts).
  */
 export const UNREAD_BYTES_MAX = 128 * 1024 * 1024;
 const SAMPLE_INTERVAL_MS = 1000;
-/** The next look comes earlier after so many more connections. */
+/** So many new connections trigger an earlier check. */
 const SAMPLE_CONNECTIONS_MAX = 256;
 
 export interface PaceOptions extends Pick<RoomOptions, 'ownerOf'> {
   readonly onEnded?: ((cause: 'slow_reader' | 'crowded') => void) | undefined;
-  /** PACE_DEBT_MS_MAX where absent; the others, too, have a constant of their name. */
+  /** Defaults are the constants above. */
   readonly debtMsMax?: number;
   readonly unreadStrangersMax?: number;
   readonly unreadBytesMax?: number;
 }
 
 interface Reader {
-  /** Answers under way: a caller may ask again before it has read. */
+  /** A caller may send another request before it has read. */
   readonly answers: Set<ServerResponse>;
   takenBytes: number;
   debtMs: number;
 }
 
-/** A connection whose answers wait to be read. */
 interface SlowReader {
   readonly socket: Socket;
-  /** The account; undefined: a stranger. */
+  /** undefined: a stranger. */
   readonly owner: string | undefined;
   readonly debtMs: number;
   readonly bytes: number;
 }
 
 /**
- * A minimum pace for readers of answers. A reader that takes nothing, or very little, would keep
- * an answer's buffers and its connection for as long as a byte moves. Only time counts in which
- * bytes wait for the reader, so work that takes long costs a reader nothing.
- *
- * A reader may fall PACE_DEBT_MS_MAX behind PACE_BYTES_PER_SECOND_MIN: a phone in a tunnel for
- * 30 s is waited for, one whose plan is throttled to 64 kbit/s gets its file, and a reader that is
- * slower for long is cut off; `Range` goes on from there. Within one write it is unknown how far the
- * system is: large answers are to be written in pieces of some 64 KiB.
+ * A minimum pace for readers of answers, since a slow one holds buffers and a connection. Only time
+ * in which bytes wait counts. A reader may fall PACE_DEBT_MS_MAX behind PACE_BYTES_PER_SECOND_MIN:
+ * a phone in a tunnel for 30 s and a plan throttled to 64 kbit/s get their file. A slower reader
+ * can continue with `Range`. Write large answers in pieces of about 64 KiB, because progress within
+ * one is unknown.
  */
 export function requireReadingPace(server: Server, options: PaceOptions): void {
   const { debtMsMax = PACE_DEBT_MS_MAX } = options;
@@ -60,7 +56,7 @@ export function requireReadingPace(server: Server, options: PaceOptions): void {
   let sampleAtSize = SAMPLE_CONNECTIONS_MAX;
   const sample = () => {
     const nowMs = performance.now();
-    // A process that stood still cannot tell whether its readers did.
+    // A process that was blocked cannot know whether its readers were.
     const elapsedMs = Math.min(nowMs - sampledAtMs, 2 * intervalMs);
     sampledAtMs = nowMs;
     const slow: SlowReader[] = [];
@@ -104,14 +100,13 @@ function newReader(socket: Socket): Reader {
   return { answers: new Set(), takenBytes: takenBytes(socket), debtMs: 0 };
 }
 
-/** The bytes that wait in the process: of the current answer, and of those behind it. */
 function bytesOf(answers: Iterable<ServerResponse>): number {
   let bytes = 0;
   for (const { writableLength } of answers) bytes += writableLength;
   return bytes;
 }
 
-/** The slowest where more wait than may: by their number without a key, and by their bytes. */
+/** The slowest readers beyond the bounds of strangers and of bytes. */
 function tooMany(
   slow: readonly SlowReader[],
   { unreadStrangersMax = UNREAD_STRANGERS_MAX, unreadBytesMax = UNREAD_BYTES_MAX }: PaceOptions,
@@ -136,7 +131,7 @@ function tooMany(
   return gone;
 }
 
-/** Whether something waits for it that it has not taken. */
+/** True: bytes wait for it. */
 function grade(socket: Socket, reader: Reader, elapsedMs: number): boolean {
   const taken = takenBytes(socket);
   const earnedMs = ((taken - reader.takenBytes) / PACE_BYTES_PER_SECOND_MIN) * 1000;
@@ -146,7 +141,7 @@ function grade(socket: Socket, reader: Reader, elapsedMs: number): boolean {
   return waits;
 }
 
-/** Bytes that the system took from us: `bytesWritten` alone counts those that wait as well. */
+/** Bytes taken by the system; `bytesWritten` also counts buffered ones. */
 function takenBytes(socket: Socket): number {
   return socket.bytesWritten - socket.writableLength;
 }

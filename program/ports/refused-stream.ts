@@ -1,9 +1,8 @@
-/** Refuses one call of gRPC below grpc-js. */
 import { constants, type ServerHttp2Stream } from 'node:http2';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import { toStatus } from '@matting/proto/contract/grpc-status.ts';
 
-/** Ends a stream with its status where none of its answer has left, with a reset otherwise. */
+/** Sends the status, or a reset if a part of the answer was already sent. */
 export function refuseStream(stream: ServerHttp2Stream, error: ContractError): void {
   if (stream.destroyed || stream.closed) return;
   if (stream.headersSent) {

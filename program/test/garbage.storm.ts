@@ -1,12 +1,12 @@
-/** V8's own memory for buffers that pass through: some seconds, and gigabytes in all. */
+/** V8's memory for passing buffers. Takes seconds, and gigabytes in total. */
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import test from 'ava';
 
 /**
- * Garbage of buffers, 3 MB at a time and 300 MB in all, in a process of its own. Its heap holds as
- * much as a program's does and was collected before the count: V8 adds what lies outside a heap to
- * it, so how soon it collects a small one depends on what loading the modules left there.
+ * Counts full collections during 300 MB of garbage in a process whose heap is as large as a
+ * program's: V8 adds external memory to the heap, so a small heap would be collected at other
+ * times.
  */
 function majorCollections(collecting: boolean): number {
   const module = JSON.stringify(path.join(import.meta.dirname, '../heap.ts'));
@@ -42,7 +42,7 @@ test('buffers that pass through a process cause no collection of the whole heap'
 const FILE_MB = 10;
 const LIVE = 10;
 const FILES = 400;
-/** The live heap, V8's buffers outside of it, and the process itself: twice what is usual. */
+/** Twice the usual: the live heap, V8's external buffers and the process. */
 const RESIDENT_MB_MAX = 700;
 
 test('files that passed through do not gather, in a process that V8 gives a large heap', t => {

@@ -24,11 +24,11 @@ test('the young heap is collected once enough bytes have gathered, and not befor
   const heap = new StubHeap();
   const buffers = new YoungBuffers(heap);
   heap.bytes += GATHERED_BYTES_MAX - 1;
-  buffers.look();
+  buffers.check();
   t.is(heap.collections, 0);
   heap.bytes += 1;
-  buffers.look();
-  buffers.look();
+  buffers.check();
+  buffers.check();
   t.is(heap.collections, 1);
 });
 
@@ -37,10 +37,10 @@ test('buffers that outlive a collection do not cause another one', t => {
   const buffers = new YoungBuffers(heap);
   heap.left = 100 * MB;
   heap.bytes = 110 * MB;
-  for (let look = 0; look < 10; look++) buffers.look();
+  for (let check = 0; check < 10; check++) buffers.check();
   t.is(heap.collections, 1);
   heap.bytes += GATHERED_BYTES_MAX;
-  buffers.look();
+  buffers.check();
   t.is(heap.collections, 2);
 });
 
@@ -48,24 +48,24 @@ test('after memory was freed, new bytes count from there', t => {
   const heap = new StubHeap();
   const buffers = new YoungBuffers(heap);
   heap.bytes = 10 * MB;
-  buffers.look();
+  buffers.check();
   heap.bytes += GATHERED_BYTES_MAX;
-  buffers.look();
+  buffers.check();
   t.is(heap.collections, 1);
 });
 
 test('a process at rest is looked at less often than one that takes bytes', t => {
   const heap = new StubHeap();
   const buffers = new YoungBuffers(heap);
-  for (let quiet = 1; quiet < 10; quiet += 1) t.is(buffers.look(), 100);
-  t.is(buffers.look(), 250);
+  for (let quiet = 1; quiet < 10; quiet += 1) t.is(buffers.check(), 100);
+  t.is(buffers.check(), 250);
   heap.bytes += 2 * MB;
-  t.is(buffers.look(), 100);
+  t.is(buffers.check(), 100);
 });
 
 test('V8 knows the flags, since it would ignore unknown ones', t => {
-  const said = execFileSync(process.execPath, ['--v8-options'], { encoding: 'utf8' });
-  const known = said.split(/\s+/);
+  const output = execFileSync(process.execPath, ['--v8-options'], { encoding: 'utf8' });
+  const known = output.split(/\s+/);
   const flags = ['--heap-growing-percent', '--parallel-scavenge'];
   for (const flag of flags) t.true(known.includes(flag), flag);
   t.false(known.includes('--heap-growing-promille'));

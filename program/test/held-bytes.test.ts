@@ -1,4 +1,3 @@
-/** Bytes that are held for callers: one sum, and each account's share of it. */
 import test from 'ava';
 import { HeldBytes } from '../held-bytes.ts';
 
@@ -8,7 +7,7 @@ class FullError extends Error {}
 
 const open = () => new HeldBytes({ bytesMax: BYTES_MAX, refusal: () => new FullError() });
 
-/** Requests that each keep as much as is asked for, until one is refused. */
+/** Makes requests of `bytes` each until one is refused. */
 function fill(held: HeldBytes, account: string, bytes: number): number {
   for (let kept = 0; ; kept += bytes) {
     try {

@@ -24,7 +24,7 @@ import { LogOutput, RepeatedFailures } from '../log.ts';
 
 const folder = await temporaryFolder({ teardown: test.after.always });
 
-/** Every write to it fails with ENOSPC. */
+/** Every write fails with ENOSPC. */
 const FULL = '/dev/full';
 const MODULE = path.resolve(import.meta.dirname, '../log.ts');
 const PINO = path.resolve(import.meta.dirname, '../../node_modules/pino/pino.js');
@@ -73,7 +73,7 @@ test('output › what a full disk lost is told with the first lines that can be 
   await flushed(output);
   output.write('{"lost":true}\n');
   await flushed(output);
-  // The system gives out the lowest number that is free: the same place, with room again.
+  // The system reuses the lowest free number, so the output continues with a working file.
   closeSync(fd);
   const file = path.join(folder, 'room-again.log');
   t.is(openSync(file, 'a'), fd);
@@ -115,12 +115,12 @@ test('output › a reader that stands still is waited for within a bound, and to
   await flushed(output);
   read += chunk.toString('latin1', 0, tryRead(fd, chunk));
   const lines = read.trimEnd().split('\n');
-  const told = lines
+  const reported = lines
     .filter(text => text.startsWith('{"level"'))
     .map(text => JSON.parse(text).lines);
   const kept = lines.filter(text => text === line.trimEnd()).length;
   t.true(kept < written, 'the pipe never was full');
-  t.is(kept + told.reduce((sum, n) => sum + n, 0), written);
+  t.is(kept + reported.reduce((sum, n) => sum + n, 0), written);
   t.is(lines.at(-1), '{"after":true}');
   closeSync(fd);
 });
@@ -134,14 +134,12 @@ function tryRead(fd: number, chunk: Buffer): number {
   }
 }
 
-// deploy/logrotate/matting on the log of a program that goes on writing, by logrotate itself.
-
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const CONFIG = readFileSync(path.join(ROOT, 'deploy/logrotate/matting'), 'utf8');
 const LINES = 20_000;
 const PACED_LINES = 20;
 
-/** Undefined where logrotate is not installed: then its copy and its cut are made here. */
+/** undefined: logrotate is missing, and the test copies and truncates itself. */
 const logrotate = findProgram('logrotate');
 
 function rotate(log: string): void {
@@ -183,7 +181,7 @@ for (const batchBytes of [0, 4096]) {
     t.deepEqual(await ended, [0, null]);
     const files = readdirSync(folder).filter(name => name.startsWith(path.basename(log)));
     t.is(files.length, 2, String(files));
-    // The first file has the earlier lines, each whole; the cut loses some, and repeats none.
+    // The first file has whole earlier lines. Truncation loses some and repeats none.
     const numbers = files
       .sort((a, b) => b.length - a.length)
       .flatMap(name => readFileSync(path.join(folder, name), 'utf8').split('\n'))
@@ -211,19 +209,19 @@ test('failures › the first of each message and cause is written, the others ar
   t.is(keptOf('not readable', new Error('unavailable', { cause: refused }), 5), 1);
   t.is(keptOf('not readable', new Error('unavailable', { cause: refused }), 5), 0);
   nowMs = 60_000;
-  const told = [
+  const reported = [
     { of: 'the database failed', cause: 'ECONNREFUSED', lines: 199 },
     { of: 'the database failed', cause: 'ETIMEDOUT', lines: 2 },
     { of: 'not readable', cause: 'ECONNREFUSED', lines: 9 },
   ];
-  t.deepEqual(repeats.takeLeftOut(), told);
+  t.deepEqual(repeats.takeLeftOut(), reported);
   t.is(keptOf('the database failed', refused, 100), 0, 'it goes on');
   nowMs = 120_000;
-  t.deepEqual(repeats.takeLeftOut(), [{ ...told[0], lines: 100 }]);
+  t.deepEqual(repeats.takeLeftOut(), [{ ...reported[0], lines: 100 }]);
   nowMs = 180_000;
   t.deepEqual(repeats.takeLeftOut(), []);
   t.is(keptOf('the database failed', refused, 5), 1, 'it was over, and comes back');
-  t.deepEqual(repeats.takeLeftOut(), [{ ...told[0], lines: 4 }]);
+  t.deepEqual(repeats.takeLeftOut(), [{ ...reported[0], lines: 4 }]);
 });
 
 test('failures › one that comes just before the minute ends is not told in full again', t => {

@@ -10,7 +10,6 @@ function semaphoreOf(options: Partial<SemaphoreOptions>): Semaphore {
   return new Semaphore({ max: 1, waitingMax: 100, refusal: () => BUSY, ...options });
 }
 
-/** A taking, what became of it by now, and its end. */
 function take(semaphore: Semaphore, use: Parameters<Semaphore['take']>[0]) {
   const taken = { state: 'waiting', release: (): void => assert.fail('it is not held') };
   semaphore.take(use).then(
@@ -39,7 +38,7 @@ test('a semaphore › lets no more wait than may', async t => {
     const release = await semaphore.take({ key });
     const waiting = semaphore.take({ key });
     await t.throwsAsync(semaphore.take({ key }), { instanceOf: Busy });
-    // Whose share is free does not wait.
+    // A key within its share does not wait.
     if (key !== undefined) await semaphore.take({ key: 'b' });
     release();
     await waiting;
@@ -128,11 +127,11 @@ test('keys of a semaphore › that hold their share keep no other out', async t 
   const late = take(semaphore, { key: 'd' });
   b();
   await settled();
-  // Before those of the key at its share, though they came first.
+  // Before the key at its share, although that came first.
   t.deepEqual(statesOf([late, slow[2]!]), ['held', 'waiting']);
   slow[0]!.release();
   await settled();
-  // The last free one is for a key that has none.
+  // The last free one is for a key without any.
   t.is(slow[2]!.state, 'waiting');
   c();
   await settled();
@@ -142,7 +141,7 @@ test('keys of a semaphore › that hold their share keep no other out', async t 
 test('keys of a semaphore › are all granted what one release gives them room for', async t => {
   const semaphore = semaphoreOf({ max: 5 });
   const held = ['a', 'a', 'b'].map(key => semaphore.takeNow({ key }));
-  // Two are free, and each holds as many or takes one and then does.
+  // Two are free. Each key holds as many, or takes one and then does.
   const [second, third] = [take(semaphore, { key: 'b' }), take(semaphore, { key: 'a' })];
   await settled();
   t.deepEqual(statesOf([second, third]), ['held', 'waiting']);
@@ -186,11 +185,11 @@ test('keys of a semaphore › whose callers all wait leave others room to wait',
   flood[0]!.release();
   good[3]!.release();
   await settled();
-  // Two are free; b and the flood hold one each, and the flood came first.
+  // Two are free. b and the flood hold one each, and the flood came first.
   t.deepEqual([good[1]!.state, count('held')], ['waiting', 3]);
   good[0]!.release();
   await settled();
-  // Now b holds none: it goes before the flood.
+  // b holds none now, so it goes before the flood.
   t.deepEqual([good[1]!.state, good[2]!.state, count('held')], ['held', 'waiting', 3]);
 });
 
@@ -211,7 +210,7 @@ test('keys of a semaphore › that are busy get one part each and leave one, wha
       }
     };
     for (const key of before) if (key < keys) fill(all[key]!, key);
-    // Everything is given back some time, and taken again by the first that may.
+    // Everything is released and taken again by the first that may.
     for (let round = 0; round < 4 * max * keys; round += 1) {
       all.reduce((a, b) => (b.length > a.length ? b : a)).pop()?.();
       all.forEach(fill);

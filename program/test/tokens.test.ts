@@ -1,4 +1,4 @@
-/** The fleet's tokens in a file: what a control plane takes while it runs. */
+/** The fleet's tokens in a file that changes at run time. */
 
 import { rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,32 +13,32 @@ const NEXT = 'the-next-token-of-the-fleet';
 
 test('node tokens › are followed in their file: the first is shown, each accepted, a broken file changes nothing', async t => {
   const file = path.join(await temporaryFolder(t), 'node-token');
-  const said: string[] = [];
-  const say = (_fields: object, message: string) => said.push(message);
+  const messages: string[] = [];
+  const say = (_fields: object, message: string) => messages.push(message);
   const tokens = new NodeTokens({ items: [OLD], file }, { info: say, warn: say }, 5);
   t.teardown(() => tokens.close());
-  const untilSaid = (message: string) =>
+  const untilLogged = (message: string) =>
     until(
-      () => `the line "${message}", after: ${said.join('; ')}`,
-      () => said.at(-1) === message,
+      () => `the line "${message}", after: ${messages.join('; ')}`,
+      () => messages.at(-1) === message,
     );
-  // The file is not there yet.
-  await untilSaid('files not usable; kept');
+  // The file does not exist yet.
+  await untilLogged('files not usable; kept');
   t.is(tokens.shown(), OLD);
   await writeFile(file, `${OLD}\n`);
-  await untilSaid('files usable again');
+  await untilLogged('files usable again');
   await writeFile(file, `${NEXT}\n${OLD}\n`);
-  await untilSaid('token files changed');
+  await untilLogged('token files changed');
   t.is(tokens.shown(), NEXT);
   t.deepEqual(tokens.accepted(), [NEXT, OLD]);
   await rm(file);
-  await untilSaid('files not usable; kept');
+  await untilLogged('files not usable; kept');
   t.deepEqual(tokens.accepted(), [NEXT, OLD]);
   tokens.close();
-  const lines = said.length;
+  const lines = messages.length;
   await writeFile(file, OLD);
   await new Promise(resolve => setTimeout(resolve, 50));
-  t.is(said.length, lines);
+  t.is(messages.length, lines);
   t.is(tokens.shown(), NEXT);
 });
 

@@ -1,9 +1,8 @@
-/** When the certificates of files end, and who is told while there is time to renew them. */
 import { X509Certificate } from 'node:crypto';
 import { DAY_MS } from '../durations.ts';
-import type { FollowLog } from '../followed.ts';
+import type { FollowLog } from '../followed-files.ts';
 
-/** Time for an operator to notice and to renew; Let's Encrypt renews 30 days before. */
+/** Time to notice and renew; Let's Encrypt renews 30 days before the end. */
 export const EXPIRY_WARN_DAYS = 14;
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
@@ -11,14 +10,13 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 const CERTIFICATES_MAX = 1000;
 
 export interface CertificateEnd {
-  /** The variable that names the file, and its part of it where it has several. */
   readonly file: string;
   readonly endMs: number;
 }
 
 /**
- * The first end of a chain, or the last of authorities: one good one is enough to sign. Undefined:
- * no certificate can be read, which TLS itself refuses.
+ * The first end of a chain, or the last of authorities, since one is enough. undefined: unreadable,
+ * which TLS itself refuses.
  */
 function endOf(pem: string | Buffer, holds: 'chain' | 'authorities'): number | undefined {
   const ends = [...pem.toString().matchAll(CERTIFICATE)]
@@ -28,7 +26,7 @@ function endOf(pem: string | Buffer, holds: 'chain' | 'authorities'): number | u
   return holds === 'authorities' ? Math.max(...ends) : Math.min(...ends);
 }
 
-/** Empty for one that this OpenSSL cannot read: a bundle may hold such, and TLS passes over it. */
+/** Empty: OpenSSL cannot read it. Bundles may contain such, and TLS skips them. */
 function readEnd(pem: string): number[] {
   try {
     return [new X509Certificate(pem).validToDate.getTime()];
@@ -37,7 +35,6 @@ function readEnd(pem: string): number[] {
   }
 }
 
-/** The end of each certificate file that exists, under its name. */
 export function endsOfFiles(
   files: readonly (readonly [
     file: string,
@@ -51,7 +48,6 @@ export function endsOfFiles(
   });
 }
 
-/** A line for each that ends within EXPIRY_WARN_DAYS, or has ended. */
 export function warnOfEnds(
   ends: readonly CertificateEnd[],
   log: Pick<FollowLog, 'warn'>,

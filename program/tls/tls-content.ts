@@ -1,4 +1,3 @@
-/** Reads the files of a program's TLS once, and says which of them is not usable and why. */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
@@ -8,7 +7,7 @@ import type { TlsSettings } from './tls-settings.ts';
 /** A chain of certificates or a bundle of authorities. */
 const FILE_BYTES_MAX = 1024 * 1024;
 
-/** A file cannot be used: one line for the operator, without anything of its content. */
+/** One line for the operator, without content of the file. */
 export class TlsFileError extends Error {
   constructor(variable: string, detail: string, cause?: unknown) {
     super(`${variable}: ${detail}`, { cause });
@@ -27,7 +26,7 @@ export interface TlsContent {
   readonly serverCa: Buffer | undefined;
 }
 
-/** @throws TlsFileError naming the variable whose file is not usable. */
+/** @throws TlsFileError names the variable of the unusable file */
 export async function readTlsContent(settings: TlsSettings): Promise<TlsContent> {
   const { identity, clientCaFile, serverCaFile } = settings;
   const [own, clientCa, serverCa] = await Promise.all([
@@ -44,7 +43,7 @@ async function readIdentity(files: NonNullable<TlsSettings['identity']>): Promis
     readPem('MATTING_TLS_KEY_FILE', files.keyFile),
   ]);
   const leaf = requirePem('MATTING_TLS_CERT_FILE', 'holds no certificate', () => {
-    // All of the chain, since a context takes it all.
+    // Checks the whole chain, as a TLS context does.
     createSecureContext({ cert: certificate });
     return new X509Certificate(certificate);
   });

@@ -1,15 +1,14 @@
 /**
- * Certificates out of files, for gRPC servers and channels, followed while the program runs: what
- * is new and fits together is used for the connections made from then on. Those that are open go on
- * as they are.
+ * Certificate files of gRPC servers and channels, followed at run time. Valid new content applies
+ * to new connections.
  *
  * | files                                        | at the start     | later                         |
  * |----------------------------------------------|------------------|-------------------------------|
- * | readable, key and certificate belong together | used             | used for new connections      |
+ * | readable, key and certificate match          | used             | used for new connections      |
  * | the same, the certificate expired            | used, a warning  | a warning; the last good stay |
  * | anything else                                | TlsFileError     | a warning; the last good stay |
  *
- * So a rotation that writes one file after the other meets a moment of the last row and no more.
+ * A rotation that writes one file after the other passes through the last row only.
  */
 import { X509Certificate } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
@@ -19,7 +18,7 @@ import {
   experimental,
   ServerCredentials,
 } from '@grpc/grpc-js';
-import { Followed, type FollowLog } from '../followed.ts';
+import { Followed, type FollowLog } from '../followed-files.ts';
 import { type CertificateEnd, endsOfFiles, warnOfEnds } from './certificate-ends.ts';
 import { type Identity, readTlsContent, type TlsContent, TlsFileError } from './tls-content.ts';
 import type { TlsSettings } from './tls-settings.ts';
@@ -49,7 +48,7 @@ export class TlsFiles {
     this.#clientCa = new CertificateSource(content.clientCa);
     this.#serverCa = new CertificateSource(content.serverCa);
     if (Object.values(content).every(part => part === undefined)) return;
-    this.#tell('TLS files read', content);
+    this.#logContent('TLS files read', content);
     const onChange = (changed: TlsContent) => this.#change(changed);
     const read = () => this.#readAgain();
     this.#followed = new Followed(content, read, { what: 'TLS files', ...options, onChange });
@@ -59,7 +58,7 @@ export class TlsFiles {
     return new TlsFiles(settings, await readTlsContent(settings), options);
   }
 
-  /** The ends of the files in use, which are the last good ones. */
+  /** Of the files in use. */
   get ends(): CertificateEnd[] {
     return endsOf({
       identity: this.#identity.current,
@@ -68,22 +67,22 @@ export class TlsFiles {
     });
   }
 
-  /** Whether callers' certificates are checked: every connection has brought a good one then. */
+  /** True: every connection has brought a valid certificate. */
   get checksCallers(): boolean {
     return this.#settings.clientCaFile !== undefined;
   }
 
-  /** The credentials of this program's own port: plain text if no certificate is configured. */
+  /** For our own port. Plain text without a certificate. */
   serverCredentials(): ServerCredentials {
     if (this.#identity.current === undefined) return ServerCredentials.createInsecure();
     const callers = this.#clientCa.current === undefined ? null : this.#providerOf(this.#clientCa);
-    // The first is the identity's and the second the authorities', whatever grpc-js 1.14's types call
-    // them.
+    // grpc-js 1.14's types name them differently: the first is the identity, the second the
+    // authorities.
     const own = callers ?? this.#providerOf(this.#clientCa);
     return experimental.createCertificateProviderServerCredentials(own, callers, callers !== null);
   }
 
-  /** The security of calls to other programs: plain text if no authority is configured. */
+  /** For calls to other programs. Plain text without an authority. */
   channelSecurity(): ChannelSecurity {
     if (this.#serverCa.current === undefined) {
       return { credentials: ChannelCredentials.createInsecure(), options: {} };
@@ -101,7 +100,7 @@ export class TlsFiles {
     await this.#followed?.reload();
   }
 
-  /** Ends the following; connections and credentials stay as they are. */
+  /** Stops following. Connections and credentials stay. */
   close(): void {
     this.#followed?.close();
   }
@@ -116,14 +115,14 @@ export class TlsFiles {
   }
 
   #change(content: TlsContent): void {
-    // The authorities first: a certificate of a new one must find it.
+    // Authorities first, since a new certificate may need a new one.
     this.#clientCa.update(content.clientCa);
     this.#serverCa.update(content.serverCa);
     this.#identity.update(content.identity);
-    this.#tell('TLS files changed; new connections use them', content);
+    this.#logContent('TLS files changed; new connections use them', content);
   }
 
-  #tell(message: string, content: TlsContent): void {
+  #logContent(message: string, content: TlsContent): void {
     const { identity, clientCa, serverCa } = content;
     const own = identity && new X509Certificate(identity.certificate);
     const fields = {
@@ -137,7 +136,6 @@ export class TlsFiles {
     warnOfEnds(endsOf(content), this.#log);
   }
 
-  /** The own identity and one of the authorities, as grpc-js asks for them. */
   #providerOf(authority: CertificateSource<Buffer>): experimental.CertificateProvider {
     const identity = this.#identity;
     return {
@@ -162,10 +160,9 @@ function endsOf({ identity, clientCa, serverCa }: TlsContent): CertificateEnd[] 
   ]);
 }
 
-/** The latest good content of one or two files, and listeners for its changes. */
 class CertificateSource<T extends Buffer | Identity> {
   #current: T | undefined;
-  /** Listeners by the function by which grpc-js knows them. */
+  /** Keys are the functions by which grpc-js removes them. */
   readonly #listeners = new Map<unknown, (value: T) => void>();
 
   constructor(current: T | undefined) {
@@ -185,7 +182,7 @@ class CertificateSource<T extends Buffer | Identity> {
 
   follow(key: unknown, listener: (value: T) => void): void {
     this.#listeners.set(key, listener);
-    // Later, as grpc-js wants it: told at once, it would not have asked for it completely yet.
+    // Later, because grpc-js has not finished its registration yet.
     process.nextTick(() => {
       if (this.#current !== undefined) this.#listeners.get(key)?.(this.#current);
     });

@@ -1,14 +1,14 @@
-/** MATTING_TLS_*: where a program finds its certificates. Both programs read the same variables. */
+/** MATTING_TLS_*, the same for both programs. */
 import type { EnvReader } from '../env.ts';
 
 export interface TlsSettings {
-  /** Own certificate with the chain above it, and its key, PEM: the own gRPC port speaks TLS. */
+  /** Certificate with chain and key, PEM. If set, our gRPC port speaks TLS. */
   readonly identity: { readonly certFile: string; readonly keyFile: string } | undefined;
-  /** The authority for callers' certificates. If set, every connection to the port needs one. */
+  /** Authority of callers' certificates. If set, every connection needs one. */
   readonly clientCaFile: string | undefined;
-  /** The authority for servers' certificates. If set, connections to other programs are TLS. */
+  /** Authority of servers' certificates. If set, connections to other programs use TLS. */
   readonly serverCaFile: string | undefined;
-  /** The name that servers' certificates must have, in place of the host they are reached at. */
+  /** The name in servers' certificates, if it is not the host of the address. */
   readonly serverName: string | undefined;
 }
 

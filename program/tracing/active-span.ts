@@ -1,8 +1,7 @@
 /**
- * Spans: their names and attributes, closed sets, so that no URL, key or name of a picture can get
- * into one; and the span that this code runs under, kept over awaits by Node. Without a span, which
- * is always so where no endpoint is set, everything here does the work and nothing else:
- * OpenTelemetry's own API would do the same, for 51 modules more at every start.
+ * Names and attributes of spans are closed sets, so that no URL, key or picture's name can get into
+ * one. The active span is kept over awaits. Without an endpoint all this only runs the work;
+ * OpenTelemetry's API would load 51 modules for that.
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
@@ -15,7 +14,7 @@ export type HttpSpanName =
   `${'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'HTTP'} ${string}`;
 
 type SpanName =
-  /** Method and pattern of the route. */
+  /** Method and route pattern. */
   | HttpSpanName
   | 'submit'
   | 'queue'
@@ -26,11 +25,11 @@ type SpanName =
   | 'store'
   | 'notify'
   | 'matting.v1.MatteService/Matte'
-  /** One model's answer, its wait for an engine among it. */
+  /** One model's answer, with its wait for an engine. */
   | 'engine'
   | StageName;
 
-/** The keys of OpenTelemetry's semantic conventions where they have one, `matting.` otherwise. */
+/** Keys from OpenTelemetry's semantic conventions, otherwise `matting.`. */
 export type SpanAttributes = {
   readonly 'http.request.method'?: string | undefined;
   /** The pattern, never the path. */
@@ -38,7 +37,6 @@ export type SpanAttributes = {
   readonly 'http.response.status_code'?: number | undefined;
   readonly 'rpc.system.name'?: 'grpc' | undefined;
   readonly 'rpc.method'?: 'matting.v1.MatteService/Matte' | undefined;
-  /** The name of the status. */
   readonly 'rpc.response.status_code'?: string | undefined;
   readonly 'error.type'?: string | undefined;
   readonly 'matting.job.id'?: string | undefined;
@@ -46,7 +44,7 @@ export type SpanAttributes = {
   readonly 'matting.job.mode'?: string | undefined;
   readonly 'matting.job.fence'?: number | undefined;
   readonly 'matting.job.taken_over'?: boolean | undefined;
-  /** How a run, an attempt or a notification ended; created or joined for a submission. */
+  /** End of a run, an attempt or a notification; created or joined for a submission. */
   readonly 'matting.outcome'?: string | undefined;
   readonly 'matting.node.id'?: string | undefined;
   readonly 'matting.input.bytes'?: number | undefined;
@@ -57,13 +55,13 @@ export type SpanAttributes = {
   readonly 'matting.model'?: string | undefined;
   readonly 'matting.model.role'?: string | undefined;
   readonly 'matting.model.input'?: string | undefined;
-  /** The file went straight between node and storage. */
+  /** The file went directly between node and storage. */
   readonly 'matting.direct'?: boolean | undefined;
-  /** Attempts to notify, this one among them. */
+  /** Number of this attempt. */
   readonly 'matting.notification.attempt'?: number | undefined;
 };
 
-/** W3C Trace Context as it travels, in HTTP headers or gRPC metadata. */
+/** W3C Trace Context, in HTTP headers or gRPC metadata. */
 export interface TraceCarrier {
   readonly traceparent: string;
   readonly tracestate?: string | undefined;
@@ -71,35 +69,28 @@ export interface TraceCarrier {
 
 export interface SpanBegin {
   readonly name: SpanName;
-  /** INTERNAL where absent. */
+  /** Default: INTERNAL. */
   readonly kind?: keyof typeof SpanKind;
   readonly attributes?: SpanAttributes;
-  /** UTC milliseconds; now where absent. */
+  /** UTC milliseconds. Default: now. */
   readonly startTime?: number;
 }
 
-/** A span, and where its children begin: several programs may live in one process. */
+/** With the tracer of its children: a process may have several. */
 export interface StartedSpan {
   readonly span: Span;
   readonly tracing: Tracing;
 }
 
 export interface Tracing {
-  /**
-   * @param parent of this process, of another or of an earlier time; undefined, or none that W3C
-   *   Trace Context knows: a trace of its own
-   */
+  /** @param parent undefined or invalid: a new trace */
   start(begin: SpanBegin, parent?: Span | TraceCarrier): StartedSpan;
-  /** The carrier for the next process. */
   carrierOf(span: Span): TraceCarrier;
-  /** Sends what is left, for as long as the bound allows. Never rejects. */
+  /** Sends the remaining spans within a bound. Never rejects. */
   close(): Promise<void>;
 }
 
-/**
- * exported: the collector took them. failed: it did not, and they are gone. dropped: the queue was
- * full.
- */
+/** failed: the collector did not take them. dropped: the queue was full. */
 export const SPAN_FATES = ['exported', 'failed', 'dropped'] as const;
 export type SpanFate = (typeof SPAN_FATES)[number];
 
@@ -108,10 +99,10 @@ export interface SpanObserver {
 }
 
 export interface TracedProgram {
-  /** The service.name, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES says another. */
+  /** The default service.name. */
   readonly name: string;
   readonly version: string;
-  /** Which of several: service.instance.id. */
+  /** service.instance.id. */
   readonly instanceId: string;
   readonly log: Pick<Logger, 'info' | 'warn'>;
   readonly observer: SpanObserver;
@@ -119,22 +110,22 @@ export interface TracedProgram {
 
 const SAMPLED = 1;
 const ERROR: SpanStatusCode.ERROR = 2;
-/** 55 characters of traceparent, a blank, and what W3C Trace Context lets tracestate have. */
+/** 55 characters of traceparent, a blank, and the longest tracestate of W3C Trace Context. */
 const KEPT_CONTEXT_LENGTH_MAX = 568;
 
 const active = new AsyncLocalStorage<StartedSpan | undefined>();
 
-/** Runs `work` under the span; where there is none, under what it runs under already. */
+/** Without a span, `work` runs under the current one. */
 export function underSpan<T>(span: StartedSpan | undefined, work: () => T): T {
   return span === undefined ? work() : active.run(span, work);
 }
 
-/** Runs work that outlives the request in which it begins, as timers and loops do. */
+/** For timers and loops, which outlive the request that starts them. */
 export function underNoSpan<T>(work: () => T): T {
   return active.getStore() === undefined ? work() : active.run(undefined, work);
 }
 
-/** `work` as a span under the one it runs under; where there is none, or none sampled, just so. */
+/** Runs `work` in a child of the active span, if that is sampled. */
 export function traced<T>(begin: SpanBegin, work: () => Promise<T>): Promise<T> {
   const parent = sampledSpan();
   return parent === undefined ? work() : asSpan(parent.tracing.start(begin, parent.span), work);
@@ -155,7 +146,7 @@ async function endedWith<T>({ span }: StartedSpan, work: () => Promise<T>): Prom
   }
 }
 
-/** A part of the active span that was timed elsewhere. @param endMs UTC milliseconds */
+/** A child that was timed elsewhere. @param endMs UTC milliseconds */
 export function recordSpan(begin: SpanBegin & { readonly startTime: number }, endMs: number): void {
   const parent = sampledSpan();
   parent?.tracing.start(begin, parent.span).span.end(endMs);
@@ -165,19 +156,19 @@ export function describeSpan(attributes: SpanAttributes): void {
   active.getStore()?.span.setAttributes(attributes);
 }
 
-/** The active span failed. @param type a code of the catalogue or a word, never a message */
+/** @param type an error code or a word, never a message */
 export function failSpan(type: string): void {
   describeSpan({ 'error.type': type });
   active.getStore()?.span.setStatus({ code: ERROR });
 }
 
-/** The carrier of the active span, which goes out with a call. Undefined: there is none. */
+/** For outgoing calls. undefined: no span. */
 export function activeCarrier(): TraceCarrier | undefined {
   const started = active.getStore();
   return started?.tracing.carrierOf(started.span);
 }
 
-/** The active span's fields of each log line, by OpenTelemetry's names for logs. */
+/** By OpenTelemetry's names for logs. */
 export function traceFields() {
   const context = active.getStore()?.span.spanContext();
   return (
@@ -190,23 +181,20 @@ export function traceFields() {
   );
 }
 
-/** A stored flag, since a span that has ended no longer says that it is recording. */
+/** By the flag: an ended span no longer says that it is recording. */
 function sampledSpan(): StartedSpan | undefined {
   const started = active.getStore();
   if (started === undefined) return undefined;
   return started.span.spanContext().traceFlags & SAMPLED ? started : undefined;
 }
 
-/** Words that name what went wrong; a message may hold anything. */
+/** Never the message, which may contain anything. */
 export function errorTypeOf(error: unknown): string {
   if (error instanceof ContractError) return error.code;
   return error instanceof Error ? error.name : 'unknown';
 }
 
-/**
- * The carrier that came with a call. Undefined: there is no traceparent, or more than one. The
- * tracer judges its content.
- */
+/** undefined: not exactly one traceparent. The tracer checks its content. */
 export function receivedCarrier(
   traceparents: readonly string[],
   states: readonly string[],
@@ -218,17 +206,16 @@ export function receivedCarrier(
 
 export function keptContext({ traceparent, tracestate }: TraceCarrier): string {
   const whole = tracestate ? `${traceparent} ${tracestate}` : traceparent;
-  // The vendors' part may be left out; the trace itself may not.
+  // tracestate is optional, traceparent is not.
   return whole.length > KEPT_CONTEXT_LENGTH_MAX ? traceparent : whole;
 }
 
-/** The kept context of the active span. undefined: there is none. */
 export function activeKeptContext(): string | undefined {
   const carrier = activeCarrier();
   return carrier && keptContext(carrier);
 }
 
-/** @param kept by keptContext; null: nothing was */
+/** @param kept from keptContext */
 export function carrierOf(kept: string | null): TraceCarrier | undefined {
   if (kept === null) return undefined;
   const blank = kept.indexOf(' ');

@@ -1,8 +1,8 @@
-/** The one way to a tracer: without an endpoint there is none, and OpenTelemetry is not loaded. */
+/** Loads OpenTelemetry only if there is an endpoint. */
 import type { TracedProgram, Tracing } from './active-span.ts';
 import type { TracingSettings } from './tracing-settings.ts';
 
-/** Rejects with TracingFileError, which has one line for the operator. */
+/** Rejects with TracingFileError: one line for the operator. */
 export async function openTracing(
   settings: TracingSettings | undefined,
   program: TracedProgram,

@@ -1,7 +1,6 @@
 /**
- * Traces by OpenTelemetry's SDK: sampled as asked for, gathered in a bounded queue, sent as OTLP over
- * HTTP. Loaded by open-tracing.ts alone. Nothing is registered globally: several may live in one
- * process, and no other package finds a tracer.
+ * OpenTelemetry's SDK with a bounded queue, OTLP over HTTP. Only open-tracing.ts loads it. Nothing
+ * is registered globally, so a process may have several.
  */
 import { readFile } from 'node:fs/promises';
 import {
@@ -42,10 +41,9 @@ import type { TraceCarrier, TracedProgram, Tracing } from './active-span.ts';
 import type { SamplerName, TracingSettings } from './tracing-settings.ts';
 
 const COMPLAINT_PAUSE_MS = 60_000;
-/** A drain waits so long for a collector that hangs. */
+/** Longest wait of a drain for a hanging collector. */
 const FLUSH_MAX_MS = 1500;
 
-/** A certificate or key for the collector cannot be read. */
 export class TracingFileError extends Error {
   constructor(variable: string, cause: unknown) {
     super(`${variable} cannot be read (${whyUnreadable(cause)})`, { cause });
@@ -93,9 +91,9 @@ export async function openOtelTracing(
       return carrier;
     },
     async close() {
-      // Rejects where the collector takes nothing: that was counted, and said, as it happened.
+      // A refusal of the collector was counted and logged already.
       const sent = provider.shutdown().catch(() => undefined);
-      // `shutdown` ends with the first refused batch; the others are still on their way.
+      // `shutdown` ends at the first refused batch, while others are still being sent.
       await settledWithin(
         sent.then(() => exporter.forceFlush()),
         FLUSH_MAX_MS,
@@ -130,7 +128,7 @@ async function createExporter(settings: TracingSettings): Promise<OTLPTraceExpor
     headers: { ...headers },
     timeoutMillis: timeoutMs,
     compression: settings.compression as ExporterOptions['compression'],
-    // A whole queue at once when the process ends, besides the batch under way.
+    // A whole queue when the process ends, in addition to the running batch.
     concurrencyLimit: Math.ceil(queueSpansMax / batchSpansMax) + 1,
     httpAgentOptions: { keepAlive: true, ...(ca && { ca }), ...(cert && key && { cert, key }) },
   });
@@ -146,8 +144,8 @@ function createSampler(name: SamplerName, ratio: number): Sampler {
 }
 
 /**
- * Counts what becomes of spans, and says at most once a minute that a collector takes none: both
- * ends of the SDK's queue. Since that counts nothing that can be read, the same bound is held before it.
+ * Counts the fates of spans, and logs refusals once a minute. The SDK's queue has no readable
+ * count, so the same bound is applied before it.
  */
 class CountedExport {
   readonly #program: TracedProgram;
@@ -204,12 +202,12 @@ class CountedExport {
     const nowMs = performance.now();
     if (nowMs - this.#complainedAtMs < COMPLAINT_PAUSE_MS) return;
     this.#complainedAtMs = nowMs;
-    // A message may have the collector's address, and what it answered.
+    // A message may contain the collector's address and its answer.
     log.warn({ code: codeOf(error), spans: spans.length }, 'the collector took no traces');
   }
 }
 
-/** The system's code, or the HTTP status. */
+/** The system's code or the HTTP status. */
 function codeOf(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | undefined)?.code;
   return code === undefined ? undefined : String(code);

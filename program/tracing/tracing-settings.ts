@@ -1,7 +1,4 @@
-/**
- * The standard variables of OpenTelemetry for traces (OTEL_*), as far as they mean something here.
- * Both programs read the same; docs/settings.md lists them.
- */
+/** OpenTelemetry's variables for traces (OTEL_*) that both programs support. */
 import type { EnvReader } from '../env.ts';
 
 const SAMPLERS = [
@@ -15,26 +12,25 @@ const SAMPLERS = [
 export type SamplerName = (typeof SAMPLERS)[number];
 
 export interface TracingSettings {
-  /** The address of the collector. It can hold a password, so no log has it. */
+  /** May contain a password, so it is never logged. */
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** The time for one request with its repetitions. */
+  /** Of one request with its retries. */
   readonly timeoutMs: number;
   readonly compression: 'gzip' | 'none';
-  /** The authority for the collector's certificate. undefined: those that the system trusts. */
+  /** The collector's authority. undefined: the system's. */
   readonly caFile: string | undefined;
-  /** The certificate for a collector that asks for one. */
+  /** For a collector that requires a certificate. */
   readonly identity: { readonly certFile: string; readonly keyFile: string } | undefined;
   readonly sampler: SamplerName;
-  /** The share of the traces that begin here, in [0, 1]. */
+  /** Share of the traces that begin here, 0 to 1. */
   readonly ratio: number;
-  /** OTEL_SERVICE_NAME. */
   readonly serviceName: string | undefined;
   readonly resourceAttributes: Readonly<Record<string, string>>;
-  /** Ended spans that wait; what does not fit is dropped and counted. */
+  /** Waiting spans. More are dropped and counted. */
   readonly queueSpansMax: number;
   readonly batchSpansMax: number;
-  /** The longest a span waits for others. */
+  /** A span's longest wait for others. */
   readonly batchWaitMs: number;
   readonly exportTimeoutMs: number;
 }
@@ -46,7 +42,7 @@ const PATH = 'v1/traces';
 const MINUTE_MS = 60_000;
 const TIMEOUT_MS = 10_000;
 
-/** Undefined: there are no traces. Without an endpoint the other variables are not looked at. */
+/** undefined: no traces. Without an endpoint the other variables are ignored. */
 export function readTracingSettings(whole: EnvReader): TracingSettings | undefined {
   const reader = whole.section('Traces');
   const url = readUrl(reader);
@@ -59,7 +55,7 @@ export function readTracingSettings(whole: EnvReader): TracingSettings | undefin
     default: 'otlp',
   });
   if (url === undefined || isDisabled || exporter === 'none') return undefined;
-  // Any receiver of OTLP over HTTP takes JSON, which is what is sent.
+  // We send JSON, which every receiver of OTLP over HTTP takes.
   for (const variable of both('PROTOCOL')) {
     reader.oneOf(variable, ['http/json', 'http/protobuf'], {
       about: 'The program always sends JSON, which every receiver of OTLP over HTTP takes.',
@@ -114,7 +110,6 @@ function readSending(reader: EnvReader) {
   } as const;
 }
 
-/** Which traces are kept, and whose they are. */
 function readKept(reader: EnvReader) {
   return {
     sampler: reader.oneOf('OTEL_TRACES_SAMPLER', SAMPLERS, {
@@ -139,7 +134,7 @@ function readKept(reader: EnvReader) {
   };
 }
 
-/** The variable for traces alone, which comes first, and that for every signal. */
+/** The variable for traces precedes the one for all signals. */
 function both(name: string): readonly [string, string] {
   return [`OTEL_EXPORTER_OTLP_TRACES_${name}`, `OTEL_EXPORTER_OTLP_${name}`];
 }

@@ -29,7 +29,7 @@ client/src/patience.ts by test/client/client-faults.test.ts
 beforeRetry | ?? backoff | a retry waits as long as Retry-After says
 client/src/result-file.ts by test/client/client-faults.test.ts
 #requireWhole | !== undefined | an answer that ends early is not taken for whole
-program/followed.ts by program/test/followed.test.ts
+program/followed-files.ts by program/test/followed-files.test.ts
 #readAgain | !isSettled | a value that changes again while it is read is in the middle of being written
 program/held-bytes.ts by program/test/held-bytes.test.ts
 begin | key: | an account keeps half of all there is, and leaves room for whoever comes

@@ -4,7 +4,7 @@
  */
 
 import { type Database, query } from '@matting/database/database.ts';
-import { forgetOldest } from '@matting/program/remembered.ts';
+import { forgetOldest } from '@matting/program/caches.ts';
 import { sql } from 'kysely';
 import { API_KEYS_REMEMBERED_MAX, type ApiKeyOwner } from './known-keys.ts';
 

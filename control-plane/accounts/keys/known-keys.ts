@@ -6,7 +6,7 @@
 
 import { type Database, query } from '@matting/database/database.ts';
 import { keepStatement } from '@matting/database/statements.ts';
-import { forgetOldest } from '@matting/program/remembered.ts';
+import { forgetOldest } from '@matting/program/caches.ts';
 import type { InferResult } from 'kysely';
 import { hashSecret, parseApiKeyToken, secretMatches } from './api-key-token.ts';
 import type { KeyPolicy } from './key-policy.ts';

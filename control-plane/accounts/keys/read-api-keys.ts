@@ -2,7 +2,7 @@
 
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, ofAccount } from '@matting/database/statements.ts';
-import { letOthersIn } from '@matting/program/turns.ts';
+import { yieldToEventLoop } from '@matting/program/event-loop.ts';
 import { publicPrefix } from './api-key-token.ts';
 import { capCountAt, capResetsAtMs, type KeyCap } from './key-policy.ts';
 import { POLICY_COLUMNS, policyFromRow } from './policy-columns.ts';
@@ -95,7 +95,7 @@ export async function listApiKeys(database: Database, accountId?: string): Promi
     );
     keys.push(...page.map(apiKeyFromRow));
     more = page.length === KEYS_PAGE_ROWS;
-    if (more) await letOthersIn();
+    if (more) await yieldToEventLoop();
   }
   // The keys of all accounts are read by id: no index has them by age.
   return keys.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.id < b.id ? -1 : 1));

@@ -14,7 +14,7 @@ import {
   keptMatchesOne,
   matchesOne,
 } from '@matting/database/statements.ts';
-import { ROW_WORK, Turns } from '@matting/program/turns.ts';
+import { ROW_WORK, WorkSlices } from '@matting/program/event-loop.ts';
 import { type Kysely, sql } from 'kysely';
 import { takeAccount } from '../account-store.ts';
 import {
@@ -173,10 +173,10 @@ export async function reserveAhead(
     ...columnsOf(jobEntry('reserve', { accountId, jobId })),
     created_at: database.nowMs,
   }));
-  const turns = new Turns();
+  const slices = new WorkSlices();
   for (let from = 0; from < entries.length; from += ENTRIES_MAX) {
     const some = entries.slice(from, from + ENTRIES_MAX);
-    await turns.before(some.length * ROW_WORK);
+    await slices.before(some.length * ROW_WORK);
     await tx.insertInto('ledger_entries').values(some).execute();
   }
 }

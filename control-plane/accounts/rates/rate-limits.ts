@@ -11,7 +11,7 @@ import {
   readNowMs,
 } from '@matting/database/database.ts';
 import { isInserted, matchesOne } from '@matting/database/statements.ts';
-import { forgetOldest } from '@matting/program/remembered.ts';
+import { forgetOldest } from '@matting/program/caches.ts';
 import { outsideRequests } from '@matting/program/request-owner.ts';
 import {
   leaseQuota,

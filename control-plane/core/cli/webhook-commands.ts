@@ -9,8 +9,8 @@ import {
   UNREADABLE_SECRET,
   wrongWithSignature,
 } from '@matting/http/outgoing/webhook-signature.ts';
+import { forgetOldest } from '@matting/program/caches.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
-import { forgetOldest } from '@matting/program/remembered.ts';
 import { wholeBody } from '@matting/program/whole-body.ts';
 import { type Command, Option } from 'commander';
 import {

@@ -3,7 +3,7 @@
  * make it unready, since a restart of this process would not bring them back; the acceptance gate
  * then refuses new submissions.
  */
-import { Remembered } from '@matting/program/remembered.ts';
+import { CachedValue } from '@matting/program/caches.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { isStorageFull } from '@matting/storage/blob-store.ts';
 
@@ -45,14 +45,14 @@ interface ReadinessDependencies {
 export class ReadinessService {
   readonly #dependencies: ReadinessDependencies;
   readonly #onChange: OnChange;
-  readonly #failed: Remembered<Failed[]>;
+  readonly #failed: CachedValue<Failed[]>;
   #told: readonly ReadinessCause[] = [];
   #draining = false;
 
   constructor(dependencies: ReadinessDependencies, onChange: OnChange) {
     this.#dependencies = dependencies;
     this.#onChange = onChange;
-    this.#failed = new Remembered(() => this.#checkNow(), READINESS_CACHE_MS, dependencies.now);
+    this.#failed = new CachedValue(() => this.#checkNow(), READINESS_CACHE_MS, dependencies.now);
   }
 
   async check(): Promise<Readiness> {

@@ -8,7 +8,7 @@
  */
 import { type Database, query } from '@matting/database/database.ts';
 import { isAsciiWord, throughIndex } from '@matting/database/statements.ts';
-import { letOthersIn } from '@matting/program/turns.ts';
+import { yieldToEventLoop } from '@matting/program/event-loop.ts';
 import {
   isFinal,
   JOB_CLASSES,
@@ -127,7 +127,7 @@ async function listOpen(
     const end = page.at(-1);
     if (end === undefined || page.length < OPEN_PAGE) break;
     last = end;
-    await letOthersIn();
+    await yieldToEventLoop();
   }
   return readOpen(database, found.slice(0, limit));
 }
@@ -190,7 +190,7 @@ async function readOpen(database: Database, cursors: readonly Cursor[]): Promise
       readJobs(db, selectJobs(database, db).where('id', 'in', ids).execute()),
     );
     for (const job of read) jobs.set(job.id, job);
-    await letOthersIn();
+    await yieldToEventLoop();
   }
   return cursors.flatMap(cursor => {
     const job = jobs.get(cursor.id);
@@ -266,7 +266,7 @@ async function listEnded(
     const end = ended.at(-1);
     if (end === undefined || within.length < take) break;
     last = endOf(end);
-    await letOthersIn();
+    await yieldToEventLoop();
   }
   return found;
 }

@@ -2,7 +2,7 @@
 
 import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
-import { Remembered } from '@matting/program/remembered.ts';
+import { CachedValue } from '@matting/program/caches.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import type { QueuedWork } from '@matting/queue/queue.ts';
 import { type AskedOfNode, needsBeforeImage, needsOf } from '../dispatch/job-needs.ts';
@@ -29,14 +29,14 @@ interface AcceptanceDependencies {
 
 export class AcceptanceGate {
   readonly #dependencies: AcceptanceDependencies;
-  readonly #queued: Remembered<QueuedWork>;
-  readonly #megapixelsPerS: Remembered<number>;
+  readonly #queued: CachedValue<QueuedWork>;
+  readonly #megapixelsPerS: CachedValue<number>;
 
   constructor(dependencies: AcceptanceDependencies) {
     const { queue, now = () => performance.now() } = dependencies;
     this.#dependencies = dependencies;
-    this.#queued = new Remembered(() => queue.queued(), QUEUE_CACHE_MS, now);
-    this.#megapixelsPerS = new Remembered(() => megapixelsPerS(queue), PACE_CACHE_MS, now);
+    this.#queued = new CachedValue(() => queue.queued(), QUEUE_CACHE_MS, now);
+    this.#megapixelsPerS = new CachedValue(() => megapixelsPerS(queue), PACE_CACHE_MS, now);
   }
 
   /**

@@ -1,4 +1,4 @@
-import { forgetOldest } from '@matting/program/remembered.ts';
+import { forgetOldest } from '@matting/program/caches.ts';
 
 /** The rule of program/semaphore.ts. */
 function mayTakeSlot(held: number, free: number): boolean {

@@ -14,7 +14,7 @@ import type { Database } from '@matting/database/database.ts';
 import { isFull } from '@matting/database/engines.ts';
 import { type MigrationSeries, requireCurrentSchema } from '@matting/database/migrate.ts';
 import { probeDatabase } from '@matting/database/probe.ts';
-import { type Finding, look, type Warn } from '@matting/program/doctor/findings.ts';
+import { type Finding, runCheck, type Warn } from '@matting/program/doctor/findings.ts';
 import { endsText } from '@matting/program/doctor/program-findings.ts';
 import { warnOfEnds } from '@matting/program/tls/certificate-ends.ts';
 
@@ -34,7 +34,7 @@ export async function databaseFindings(
 ): Promise<readonly Finding[]> {
   let database: Database | undefined;
   let stores: StoresWithoutEnds | undefined;
-  const findings = await look({ subject: 'database', advice: adviceOf }, async log => {
+  const findings = await runCheck({ subject: 'database', advice: adviceOf }, async log => {
     warnOfEnds(databaseCertificates(url), log);
     database = await openDatabase(url, { log });
     await requireCurrentSchema(database, migrations);
@@ -48,11 +48,11 @@ export async function databaseFindings(
   try {
     if (stores === undefined || config === undefined) return findings;
     const own = stores;
-    const key = await look({ subject: 'secrets key', advice: `see ${CHANGING}` }, (_, warn) =>
+    const key = await runCheck({ subject: 'secrets key', advice: `see ${CHANGING}` }, (_, warn) =>
       requireKey(own, config, warn),
     );
     const { onDemand } = config;
-    const nodes = await look({ subject: 'nodes', advice: NODES_ADVICE }, (_, warn) =>
+    const nodes = await runCheck({ subject: 'nodes', advice: NODES_ADVICE }, (_, warn) =>
       requireNodes(own, onDemand, warn),
     );
     return [...findings, ...key, ...nodes];

@@ -10,7 +10,7 @@ import { SECRETS_KEY_FILE } from '@matting/core/secrets/secrets-key.ts';
 import { loadDatabaseConfig, loadStorageConfig } from '@matting/core/settings.ts';
 import { DatabaseOpenError } from '@matting/database/connect.ts';
 import { ConfigError } from '@matting/program/config-error.ts';
-import { type Finding, look, reportOf } from '@matting/program/doctor/findings.ts';
+import { type Finding, reportOf, runCheck } from '@matting/program/doctor/findings.ts';
 import {
   programFindings,
   requireReady,
@@ -42,7 +42,7 @@ async function examineControlPlane(given: Environment, packages: CliContext['pac
   if (storage !== undefined) findings.push(...(await storageFindings(storage)));
   if (config !== undefined) {
     const advice = 'start it; its last line on standard error, and "not ready" in its log, say why';
-    const ready = await look({ subject: 'control plane', advice }, (_, warn) =>
+    const ready = await runCheck({ subject: 'control plane', advice }, (_, warn) =>
       requireReady(config.host, config.port, warn),
     );
     findings.push(...ready);

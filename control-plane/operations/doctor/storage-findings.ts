@@ -1,6 +1,6 @@
 import path from 'node:path';
 import type { loadStorageConfig } from '@matting/core/settings.ts';
-import { type Finding, look } from '@matting/program/doctor/findings.ts';
+import { type Finding, runCheck } from '@matting/program/doctor/findings.ts';
 import {
   checkStorage,
   missingOfStorage,
@@ -15,7 +15,7 @@ const ADVICE = 'see docs/storage.md; to test again, run matting storage check';
 export async function storageFindings(storages: Storages): Promise<readonly Finding[]> {
   const { storageUrl, fallbackUrl } = storages;
   const check = (variable: string, url: string) =>
-    look({ subject: 'storage', advice: ADVICE }, () => tryStorage(storages, variable, url));
+    runCheck({ subject: 'storage', advice: ADVICE }, () => tryStorage(storages, variable, url));
   const findings = await check('MATTING_STORAGE_URL', storageUrl);
   if (fallbackUrl === undefined) return findings;
   return [...findings, ...(await check('MATTING_STORAGE_FALLBACK_URL', fallbackUrl))];

@@ -5,7 +5,7 @@
 
 import { Readable } from 'node:stream';
 import type { ViewedJob } from '@matting/core/jobs/job.ts';
-import { letOthersIn } from '@matting/program/turns.ts';
+import { yieldToEventLoop } from '@matting/program/event-loop.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { publicState } from '@matting/queue/job.ts';
 import type { FastifyReply } from 'fastify';
@@ -98,7 +98,7 @@ export async function chooseResults(pages: AsyncIterable<PageOfJobs>): Promise<C
       if (chosen.length === ZIP_RESULTS_MAX || bytes > BYTES_MAX) return { chosen, isCut: true };
       chosen.push({ jobId: job.id, name: unusedName(job, used) });
     }
-    await letOthersIn();
+    await yieldToEventLoop();
   }
   return { chosen, isCut: false };
 }

@@ -3,7 +3,7 @@
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/accounts/ledger/ledger.ts';
 import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
-import { letOthersIn } from '@matting/program/turns.ts';
+import { yieldToEventLoop } from '@matting/program/event-loop.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { csvLine } from '../page/csv.ts';
 import { cursorText, type PageCursor, pageOf } from '../page/paging.ts';
@@ -150,7 +150,7 @@ export class LedgerHistory {
       const page = await this.#list(accountId, filter, after, this.#exportPageRows);
       if (page.length > 0) yield page.map(lineOf).join('');
       if (page.length < this.#exportPageRows) return;
-      await letOthersIn();
+      await yieldToEventLoop();
       after = page.at(-1);
     }
   }

@@ -2,7 +2,7 @@
  * Bounds attempts (sign-ins, guesses, notifications of payments) in a window, which begins with its
  * first attempt. Counts are in the database if replicas share them, else in AttemptWindows.
  */
-import { forgetOldest } from '@matting/program/remembered.ts';
+import { forgetOldest } from '@matting/program/caches.ts';
 
 interface WindowLimit {
   readonly windowMs: number;

@@ -3,8 +3,8 @@
  * redirect. It returns the provider's name for a person, and their groups.
  */
 
+import { CachedValue } from '@matting/program/caches.ts';
 import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
-import { Remembered } from '@matting/program/remembered.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import * as client from 'openid-client';
@@ -56,7 +56,7 @@ export class OpenIdConnect {
     refusal: () => unavailable('Too many people sign in at once. Try again later.', 5),
   });
   /** A failure is not cached. */
-  readonly #configuration = new Remembered(() => this.#discover(), METADATA_MS);
+  readonly #configuration = new CachedValue(() => this.#discover(), METADATA_MS);
 
   constructor(options: OpenIdConnectOptions) {
     this.#options = options;

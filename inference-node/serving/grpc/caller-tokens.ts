@@ -1,5 +1,5 @@
 import type { EnvReader } from '@matting/program/env.ts';
-import { Followed, type FollowLog } from '@matting/program/followed.ts';
+import { Followed, type FollowLog } from '@matting/program/followed-files.ts';
 import {
   type Listed,
   listNow,

@@ -1,11 +1,10 @@
-/** The page of a doctor, and what bounds each check. */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { NO_TLS, TestAuthority } from '@matting/test-support/certificates.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
-import { failure, look, ok, pageOf, warning } from '../findings.ts';
+import { failure, ok, pageOf, runCheck, warning } from '../findings.ts';
 import { tlsFindings } from '../program-findings.ts';
 import { SecretsOut, secretsOfFiles } from '../secrets.ts';
 
@@ -29,27 +28,28 @@ test('findings › what others said begins no line of a page, and says nothing t
 const CHECK = { subject: 'a', advice: 'do this' };
 
 test('findings › a check that throws, or never answers, is a failure with its advice', async t => {
-  const thrown = await look(CHECK, async () => {
+  const thrown = await runCheck(CHECK, async () => {
     throw new Error('outer', { cause: new Error('line 1\nline 2') });
   });
   t.deepEqual(thrown, [failure('a', 'outer: line 1; line 2', 'do this')]);
   const advice = (found: string) => `mend it (${found})`;
-  const hung = await look({ subject: 'b', advice, msMax: 20 }, () => new Promise(() => undefined));
+  const hung = await runCheck(
+    { subject: 'b', advice, msMax: 20 },
+    () => new Promise(() => undefined),
+  );
   t.deepEqual(hung, [failure('b', 'no answer within 0.02 s', 'mend it (no answer within 0.02 s)')]);
 });
 
 test('findings › what a check logs as a warning is one, beside what it found', async t => {
-  const found = await look(CHECK, async log => {
+  const found = await runCheck(CHECK, async log => {
     log.info('nothing to do about');
     log.warn({ file: 'x', err: new Error('gone') }, 'a file is away');
     return 'the rest is there';
   });
   const away = warning('a', 'a file is away: file x, gone', 'do this');
   t.deepEqual(found, [away, ok('a', 'the rest is there')]);
-  t.deepEqual(await look(CHECK, async () => undefined), []);
+  t.deepEqual(await runCheck(CHECK, async () => undefined), []);
 });
-
-// Secrets that a doctor never prints.
 
 const KEY = '0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f1';
 const ENV = {
@@ -70,8 +70,8 @@ test('secrets › leaves out every token of a file that the environment names', 
   const file = path.join(directory, 'caller-tokens');
   await writeFile(file, 'shop:first-secret-token,desk:second-secret-token\nlab:third-secret-token');
   const more = await secretsOfFiles({ MATTING_NODE_CALLER_TOKENS_FILE: file });
-  const said = new SecretsOut({}, more).of('first-secret-token third-secret-token');
-  t.notRegex(said, /secret-token/);
+  const text = new SecretsOut({}, more).of('first-secret-token third-secret-token');
+  t.notRegex(text, /secret-token/);
 });
 
 test('secrets › leaves out every secret of the environment, however it is written', t => {
@@ -108,13 +108,10 @@ test('secrets › leaves everything else as it is', t => {
   t.is(new SecretsOut(named).of(text), text);
 });
 
-// Certificates that are good, near their end, over, or do not fit together.
-
 let settings: TlsSettings;
 const at = (name: string) => path.join(directory, name);
 
 test.before(async () => {
-  // The certificates are good for a day.
   const authority = new TestAuthority();
   const { cert, key } = authority.issue('node');
   await writeFile(at('cert.pem'), cert + authority.cert);

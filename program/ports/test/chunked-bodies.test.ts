@@ -1,4 +1,4 @@
-/** Bodies in chunks of any size, over real sockets: what arrives, and how many chunks may. */
+/** Bodies in chunks of any size, over real sockets. */
 
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
@@ -15,7 +15,7 @@ const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
 
 let server: Server;
 let ended: number;
-/** Pieces of each request's body, as the handler got them. */
+/** As the handler got them. */
 let pieces: Buffer[][];
 let read: (request: IncomingMessage) => Promise<Buffer[]>;
 
@@ -52,7 +52,7 @@ function coded(chunks: readonly Buffer[]): Buffer {
   return Buffer.concat([...parts, Buffer.from('0\r\n\r\n')]);
 }
 
-/** Bytes that the connection carried back until it ended or an answer came. */
+/** What the connection answered until it closed. */
 async function send(bytes: Buffer): Promise<string> {
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
   socket.on('error', () => undefined);
@@ -63,7 +63,7 @@ async function send(bytes: Buffer): Promise<string> {
   });
   socket.write(HEAD);
   socket.write(bytes);
-  // Not `once`, which would throw where the connection is reset.
+  // `once` would throw if the connection is reset.
   await new Promise(resolve => socket.on('close', resolve));
   return answer;
 }
@@ -109,8 +109,8 @@ test('chunks of every size in turn arrive as they are', async t => {
   const body = counted(700_000);
   const chunks: Buffer[] = [];
   const sizes = [1, 40_000, 3, 16_383, 2, 16_384, 1, 1, 70_000];
-  for (let at = 0, turn = 0; at < body.length; turn += 1) {
-    const size = sizes[turn % sizes.length]!;
+  for (let at = 0, count = 0; at < body.length; count += 1) {
+    const size = sizes[count % sizes.length]!;
     chunks.push(body.subarray(at, at + size));
     at += size;
   }
@@ -125,9 +125,9 @@ test('a body that nobody reads yet is not gathered without end', async t => {
   });
   let heldBytes = 0;
   read = async request => {
-    // The socket has handed on all that it will: the sender waits for us.
+    // By now the socket has passed on all it will: the sender waits for us.
     await once(request, 'readable');
-    for (let turn = 0; turn < 100; turn += 1) {
+    for (let count = 0; count < 100; count += 1) {
       await new Promise(resolve => setImmediate(resolve));
       heldBytes = Math.max(heldBytes, request.readableLength);
     }

@@ -1,5 +1,3 @@
-/** Who makes room on an HTTP port, over a server whose handler answers when it is told to. */
-
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import net, { type AddressInfo, type Socket } from 'node:net';
@@ -11,7 +9,7 @@ import { PortRoom } from '../port-room.ts';
 const test = ava.serial;
 
 const CONNECTIONS_MAX = 20;
-/** Ends a wait for what never happens. */
+/** Bounds a wait for an event that should not happen. */
 const POLLS_MAX = 2000;
 const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n';
 
@@ -20,7 +18,7 @@ let room: PortRoom;
 let crowded: number;
 const clients: Socket[] = [];
 
-interface Asked {
+interface OpenRequest {
   readonly client: Socket;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -33,7 +31,7 @@ test.beforeEach(async () => {
   const onEnded = () => {
     crowded += 1;
   };
-  // Of 20 connections 5 are kept free, and 4 may have a body on its way.
+  // 5 of 20 connections are kept free, and 4 may have an incomplete body.
   room = new PortRoom(server, { spareShare: 0.25, bodiesShare: 0.2, onEnded });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -53,23 +51,23 @@ async function connect(localAddress = '127.0.0.1'): Promise<Socket> {
   return client;
 }
 
-async function ask(body = ''): Promise<Asked> {
+async function send(body = ''): Promise<OpenRequest> {
   const client = await connect();
-  const asked = once(server, 'request');
+  const opened = once(server, 'request');
   client.write(HEAD + body);
-  const [request, response] = (await asked) as [IncomingMessage, ServerResponse];
+  const [request, response] = (await opened) as [IncomingMessage, ServerResponse];
   return { client, request, response };
 }
 
-async function awaited(owner: Parameters<PortRoom['awaitBody']>[2]): Promise<Asked> {
-  const asked = await ask();
-  room.awaitBody(asked.request, asked.response, owner);
-  return asked;
+async function awaited(owner: Parameters<PortRoom['awaitBody']>[2]): Promise<OpenRequest> {
+  const opened = await send();
+  room.awaitBody(opened.request, opened.response, owner);
+  return opened;
 }
 
-/** Of these the ones that were ended; more than `count` had as much time. */
-async function endedOf(all: readonly Asked[], count: number): Promise<number[]> {
-  const isEnded = ({ request }: Asked) => request.socket.destroyed;
+/** Indexes of the ended ones, after time for more than `count`. */
+async function endedOf(all: readonly OpenRequest[], count: number): Promise<number[]> {
+  const isEnded = ({ request }: OpenRequest) => request.socket.destroyed;
   for (let polls = 0; polls < POLLS_MAX && all.filter(isEnded).length < count; polls += 1) {
     await delay(2);
   }
@@ -78,7 +76,7 @@ async function endedOf(all: readonly Asked[], count: number): Promise<number[]> 
 
 test('bodies on their way › of the network with most of them go first, its oldest before the others', async t => {
   const owners = ['a', 'b', 'b', 'b', 'c', 'b', 'd'].map(network => ({ network }));
-  const all: Asked[] = [];
+  const all: OpenRequest[] = [];
   for (const owner of owners) all.push(await awaited(owner));
   t.deepEqual(await endedOf(all, 3), [1, 2, 3]);
   t.is(room.awaitedBodies, 4);
@@ -86,13 +84,13 @@ test('bodies on their way › of the network with most of them go first, its old
 });
 
 test('bodies on their way › of networks with one each go in the order in which they came', async t => {
-  const all: Asked[] = [];
+  const all: OpenRequest[] = [];
   for (const network of 'abcdefg') all.push(await awaited({ network }));
   t.deepEqual(await endedOf(all, 3), [0, 1, 2]);
 });
 
 test('bodies on their way › of an account take no place from strangers, nor theirs from an account', async t => {
-  const all: Asked[] = [];
+  const all: OpenRequest[] = [];
   for (let count = 0; count < 4; count += 1) {
     all.push(await awaited({ network: 'a' }), await awaited({ account: 'one' }));
   }
@@ -132,16 +130,16 @@ test('bodies on their way › that are whole and unread are never the ones to go
 test('a port with few places left › takes that of the stranger who has waited for longest, whatever for', async t => {
   const silent = await connect();
   const half = await awaited({ network: '127.0.0.1' });
-  const busy: Asked[] = [];
-  for (let count = 0; count < 13; count += 1) busy.push(await ask('ab'));
+  const busy: OpenRequest[] = [];
+  for (let count = 0; count < 13; count += 1) busy.push(await send('ab'));
   t.is(crowded, 0);
   const closed = once(silent, 'close');
-  busy.push(await ask('ab'));
+  busy.push(await send('ab'));
   await closed;
-  busy.push(await ask('ab'));
+  busy.push(await send('ab'));
   await endedOf([half], 1);
-  // Nobody waits: the places that are left are taken.
-  for (let count = 0; count < 5; count += 1) busy.push(await ask('ab'));
+  // Nobody waits, so the remaining connections are used.
+  for (let count = 0; count < 5; count += 1) busy.push(await send('ab'));
   t.is(crowded, 2);
   t.true(busy.every(({ request }) => !request.socket.destroyed));
 });
@@ -150,11 +148,11 @@ test('a port with few places left › takes them of the network with most that w
   const few = await connect('127.1.0.1');
   const many = [];
   for (let count = 0; count < 5; count += 1) many.push(await connect('127.1.0.2'));
-  for (let count = 0; count < 9; count += 1) await ask('ab');
+  for (let count = 0; count < 9; count += 1) await send('ab');
   t.is(crowded, 0);
   for (let count = 0; count < 4; count += 1) {
     const closed = once(many[count] ?? few, 'close');
-    await ask('ab');
+    await send('ab');
     await closed;
   }
   t.false(few.closed);
@@ -165,8 +163,8 @@ test('a port with few places left › asks accounts last, and of them the one wi
   for (const account of ['one', 'two', 'two']) known.push(await awaited({ account }));
   const stranger = await awaited({ network: 'a' });
   const all = [...known, stranger];
-  for (let count = 0; count < 12; count += 1) await ask('ab');
+  for (let count = 0; count < 12; count += 1) await send('ab');
   t.deepEqual(await endedOf(all, 1), [3]);
-  await ask('ab');
+  await send('ab');
   t.deepEqual(await endedOf(all, 2), [1, 3]);
 });

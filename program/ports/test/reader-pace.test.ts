@@ -1,4 +1,4 @@
-/** The pace of readers, by a clock that the test turns. Over real sockets the services test it. */
+/** With a fake clock. The services test readers over real sockets. */
 import { EventEmitter } from 'node:events';
 import type { Server } from 'node:http';
 import ava, { type ExecutionContext } from 'ava';
@@ -11,7 +11,7 @@ let nowMs: number;
 let endedFor: string[];
 let timers: SinonFakeTimers;
 
-/** A reader for whom 64 KiB wait, of which it takes none. */
+/** A reader with 64 KiB waiting, of which it takes none. */
 class Reader {
   readonly bytesWritten = 65_536;
   readonly writableLength = 65_536;
@@ -31,7 +31,6 @@ function watchOne(t: ExecutionContext): void {
   server.emit('request', { socket: new Reader() }, new EventEmitter());
 }
 
-/** The next check of the readers, so long after the one before. */
 function checkAfter(elapsedMs: number): void {
   nowMs += elapsedMs;
   timers.tick(SAMPLE_MS);

@@ -1,4 +1,3 @@
-/** When certificates end, and what the log says of it. */
 import { TestAuthority } from '@matting/test-support/certificates.ts';
 import ava from 'ava';
 import { DAY_MS } from '../../durations.ts';
@@ -8,7 +7,7 @@ const test = ava.serial;
 
 const authority = new TestAuthority();
 const NOW_MS = Date.now();
-/** Certificates count in seconds. */
+/** The resolution of certificates. */
 const SECOND_MS = 1000;
 
 const ending = (days: number) => authority.issue('one', undefined, days * DAY_MS).cert;

@@ -1,5 +1,3 @@
-/** Certificates in files: what is refused at the start, and what a rotation may look like. */
-
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -98,7 +96,7 @@ let server: Server;
 let port: number;
 let files: TlsFiles;
 
-/** @param pollMs an hour: only when the test says so. */
+/** @param pollMs an hour: only when the test reloads */
 async function serve(pollMs = 3_600_000): Promise<void> {
   const { cert, key } = authority.issue('first');
   await write({ 'cert.pem': cert, 'key.pem': key });
@@ -145,9 +143,11 @@ test('TLS files that change › are used for new connections, and old ones go on
   );
   assert.ok(!session.closed && !session.destroyed);
   session.destroy();
-  // A check between the two files logs a warning and does no harm.
-  const told = lines.map(({ message }) => message).filter(line => line.startsWith('TLS files '));
-  t.deepEqual(told, ['TLS files read', 'TLS files changed; new connections use them']);
+  // A check between the writes of the two files logs a warning and is harmless.
+  const messages = lines
+    .map(({ message }) => message)
+    .filter(line => line.startsWith('TLS files '));
+  t.deepEqual(messages, ['TLS files read', 'TLS files changed; new connections use them']);
 });
 
 test('TLS files that change › end when those end that are in use, and the log says so in time', async t => {
@@ -164,7 +164,7 @@ test('TLS files that change › end when those end that are in use, and the log 
   t.is(file, 'MATTING_TLS_CERT_FILE');
   t.is(Math.round(Number(days)), 90);
   t.false(lines.some(({ message }) => message.startsWith('a certificate ')));
-  // A file that is not used says nothing of what is.
+  // An unused file does not affect the used one's end.
   const expired = authority.issue('expired', undefined, -dayMs);
   await write({ 'cert.pem': expired.cert, 'key.pem': expired.key });
   await files.reload();
@@ -209,7 +209,7 @@ test('TLS files that change › say that a certificate is there, never what the 
   t.false(JSON.stringify(lines).includes('PRIVATE'));
 });
 
-/** Output and standard error of a program that bin/node24 starts and that calls 127.0.0.1. */
+/** Output of a program that bin/node24 starts and that calls 127.0.0.1. */
 async function called(): Promise<{ stdout: string; stderr: string }> {
   await write({ 'ca.pem': authority.cert });
   const module = JSON.stringify(path.resolve(import.meta.dirname, '../tls-files.ts'));
@@ -234,7 +234,7 @@ async function called(): Promise<{ stdout: string; stderr: string }> {
 test('a peer that is called by its address › has it in its certificate, and Node warns of nothing', async t => {
   t.teardown(cleanUp);
   await serve();
-  // 12: the call is there, and nothing answers it.
+  // 12: the call arrived and has no handler.
   t.deepEqual(await called(), {
     stdout: '12 The server does not implement the method /a/b\n',
     stderr: '',

@@ -1,4 +1,4 @@
-/** Spans as they leave this process, and what a collector that fails does to it: nothing. */
+/** Exported spans, and collectors that fail. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import path from 'node:path';
@@ -28,7 +28,7 @@ const test = ava.serial;
 const TRACE = 'ab'.repeat(16);
 const PARENT = { traceparent: `00-${TRACE}-${'cd'.repeat(8)}-01`, tracestate: 'vendor=x' };
 const UNSAMPLED = { traceparent: `00-${TRACE}-${'cd'.repeat(8)}-00` };
-/** A time of day, in which the SDK sees no time since its process began. */
+/** A time before the process began, from which the SDK derives no duration. */
 const EARLIER_MS = Date.UTC(2026, 0, 1);
 const REQUEST = { name: 'POST /v1/matting', kind: 'SERVER' } as const;
 
@@ -147,7 +147,7 @@ test('spans › that do not fit into the queue are dropped and counted', async t
   for (let i = 0; i < 25; i += 1) tracing.start(REQUEST).span.end();
   await tracing.close();
   t.is(fates.exported + fates.dropped, 25);
-  // The batch that is taken at the tenth leaves room for ten more.
+  // The batch taken at the tenth leaves room for ten more.
   t.true(fates.dropped >= 5, `${fates.dropped}`);
   t.is(collector.spans.length, fates.exported);
 });
@@ -162,9 +162,9 @@ test('spans › that a collector refuses are counted, and told once', async t =>
   for (let i = 0; i < 4; i += 1) tracing.start(REQUEST).span.end();
   await tracing.close();
   t.deepEqual(fates, { exported: 0, failed: 4, dropped: 0 });
-  const told = lines.filter(({ msg }) => msg === 'the collector took no traces');
+  const logged = lines.filter(({ msg }) => msg === 'the collector took no traces');
   t.deepEqual(
-    told.map(({ fields }) => fields),
+    logged.map(({ fields }) => fields),
     [{ code: '400', spans: 1 }],
   );
 });
@@ -209,8 +209,7 @@ test('a kept context is what came, as far as a row takes it', t => {
 });
 
 test('nothing of the SDK is loaded without an endpoint', async t => {
-  // The SDK's API is loaded: the metrics' client asks it for an active span, which nobody
-  // registers.
+  // The API is loaded: the metrics' client asks it for an active span.
   const modules = [
     'program/log.ts',
     'control-plane/core/open-core.ts',

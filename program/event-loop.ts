@@ -1,12 +1,11 @@
-/** Work of one request that gives others a turn of the event loop after so much of it. */
 import { setImmediate as loopTick } from 'node:timers/promises';
 
-/** The most expensive texts, URLs of unusual letters, take some 10 ms for so many characters. */
+/** The most expensive texts, URLs of unusual letters, take 10 ms for this many characters. */
 const WORK_MAX = 64 * 1024;
-/** An inserted row takes about as long as so many characters. */
+/** Inserting a row takes about as long as this many characters. */
 export const ROW_WORK = 1024;
 
-export class Turns {
+export class WorkSlices {
   #work = 0;
 
   /** @param work of the next step, in characters */
@@ -19,7 +18,7 @@ export class Turns {
   }
 }
 
-/** Work waits no longer than this for callers who connect without end. */
+/** Longest wait while callers connect without end. */
 const CONNECTING_MS_MAX = 50;
 let connections = 0;
 
@@ -28,10 +27,10 @@ export function noteConnection(): void {
 }
 
 /**
- * Gives others a turn of the event loop, and more of them while callers connect: Node takes one
- * connection in each, so that short turns let all of them in. No transaction may be open.
+ * Yields to the event loop, repeatedly while callers connect: Node accepts one connection a tick.
+ * No transaction may be open.
  */
-export async function letOthersIn(): Promise<void> {
+export async function yieldToEventLoop(): Promise<void> {
   const until = performance.now() + CONNECTING_MS_MAX;
   let before: number;
   do {

@@ -1,24 +1,22 @@
 /**
- * Follows files while the program runs: it reads them every POLL_MS.
+ * Follows the content of files. It polls every POLL_MS, because secrets are mounted by renaming a
+ * directory above the files, which file watches do not see.
  *
- * | the files               | what happens                                            |
- * |-------------------------|---------------------------------------------------------|
- * | as before               | nothing                                                 |
- * | usable, and say another | read again after SETTLE_MS. The same: it is the current |
- * |                         | value; `onChange`. Another: as before                   |
- * | not usable              | the value stays; one warning until the reason changes   |
+ * | the files              | what happens                                             |
+ * |------------------------|----------------------------------------------------------|
+ * | unchanged              | nothing                                                  |
+ * | usable and changed     | read again after SETTLE_MS. If equal, the new value and  |
+ * |                        | `onChange`; otherwise the old value stays                |
+ * | not usable             | the value stays; one warning until the reason changes    |
  *
- * A file that is being written in pieces can be usable in the middle: a token that is half there,
- * or the first of two tokens.
- *
- * Polled, since files mounted from a secret are replaced by renaming a directory above them, which
- * watches do not see.
+ * The second read is necessary because a partly written file may be usable: half a token, or the
+ * first of two tokens.
  */
 import { setTimeout as wait } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 
 const POLL_MS = 10_000;
-/** Longer than a writer pauses between the pieces of a file. */
+/** Longer than a writer's pause between the pieces of a file. */
 const SETTLE_MS = 1_000;
 
 export interface FollowLog {
@@ -27,7 +25,7 @@ export interface FollowLog {
 }
 
 interface FollowOptions<T> {
-  /** The name in the log. */
+  /** For the log. */
   readonly what: string;
   readonly log: FollowLog;
   readonly onChange: (value: T) => void;
@@ -42,13 +40,13 @@ export class Followed<T> {
   #reading: Promise<void> | undefined;
   #complaint: string | undefined;
 
-  /** @param read rejects where the files are not usable, with a reason that holds no content */
+  /** @param read rejects if the files are unusable, with a reason without content */
   constructor(current: T, read: () => Promise<T>, options: FollowOptions<T>) {
     this.#current = current;
     this.#read = read;
     this.#options = options;
     this.#timer = setInterval(() => void this.reload(), options.pollMs ?? POLL_MS);
-    // Ports alone keep a program running.
+    // Does not keep the program running.
     this.#timer.unref();
   }
 
@@ -76,7 +74,7 @@ export class Followed<T> {
       }
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
-      // The same complaint every ten seconds would hide the others.
+      // Logged only when the reason changes, not every ten seconds.
       if (reason !== this.#complaint) log.warn({ what, reason }, 'files not usable; kept');
       this.#complaint = reason;
       return;

@@ -1,15 +1,14 @@
-/** Remembers a value for a time, and of many values no more than a bound. */
 import { outsideRequests } from './request-owner.ts';
 
-/** A value that is read at most every `cacheMs`, however many callers there are. */
-export class Remembered<T> {
-  readonly #ask: () => Promise<T>;
+/** Read at most every `cacheMs` for all callers. */
+export class CachedValue<T> {
+  readonly #read: () => Promise<T>;
   readonly #cacheMs: number;
   readonly #now: () => number;
   #answer: { readonly atMs: number; readonly value: Promise<T>; failed: boolean } | undefined;
 
-  constructor(ask: () => Promise<T>, cacheMs: number, now = () => performance.now()) {
-    this.#ask = ask;
+  constructor(read: () => Promise<T>, cacheMs: number, now = () => performance.now()) {
+    this.#read = read;
     this.#cacheMs = cacheMs;
     this.#now = now;
   }
@@ -20,8 +19,8 @@ export class Remembered<T> {
     if (known !== undefined && !known.failed && now - known.atMs < this.#cacheMs) {
       return known.value;
     }
-    const answer = { atMs: now, value: outsideRequests(this.#ask), failed: false };
-    // A failure is not kept: this caller gets the error, the next one reads again.
+    const answer = { atMs: now, value: outsideRequests(this.#read), failed: false };
+    // A failure is not kept: the next caller reads again.
     answer.value.catch(() => {
       answer.failed = true;
     });
@@ -30,7 +29,7 @@ export class Remembered<T> {
   }
 }
 
-/** Forgets what was put in first, until no more than `max` are left. */
+/** Removes the oldest entries until `max` are left. */
 export function forgetOldest(held: Map<string, unknown> | Set<string>, max: number): void {
   for (const oldest of held.keys()) {
     if (held.size <= max) return;

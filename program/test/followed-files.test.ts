@@ -1,7 +1,7 @@
 import test from 'ava';
-import { Followed } from '../followed.ts';
+import { Followed } from '../followed-files.ts';
 
-/** Each reading takes the next of these; the last one stays. */
+/** Each read takes the next value, and repeats the last. */
 function followedThrough(values: string[]) {
   const seen: string[] = [];
   const deaf = { info: () => undefined, warn: () => undefined };
