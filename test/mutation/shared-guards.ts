@@ -36,7 +36,7 @@ begin | key: | an account keeps half of all there is, and leaves room for whoeve
 begin | weight | bytes of all requests are counted together
 program/log.ts by program/test/log.test.ts: failures
 keeps | === undefined | the first of each message and cause is written, the others are counted each minute
-takeLeftOut | >= TELL | one that comes just before the minute ends is not told in full again
+takeLeftOut | >= REPORT | one that comes just before the minute ends is not told in full again
 program/ports/bounded-messages.ts by inference-node/serving/grpc/strangers.test.ts
 boundMessages | if (headers.bytes > | half a header › as large as it may be is taken of known callers, from direct ones 1 MiB at once
 boundMessages | > bytesMax | half a message › over the bound is refused with a token too, but for the bytes of Matte
