@@ -1,14 +1,13 @@
 /**
- * Fields and messages that nodes of 0.2.0 do not follow. A node lists those that it follows
- * (GetNodeInfo.capabilities), and a control plane sends a job only to nodes that list what the job
- * needs.
+ * Fields and messages that nodes of 0.2.0 lack. A node lists those it supports
+ * (GetNodeInfo.capabilities), and a control plane sends it only jobs that need no others.
  */
 import { CAPABLE_FIELDS, type CapableField, propertyOf } from './finishing/table.ts';
 import type { Finishing } from './finishing.ts';
 import type { Hints } from './hints.ts';
 import { MESSAGE_BYTES_SMALL } from './limits.ts';
 
-/** Each by the field of the REST interface that needs it, which a refusal names. */
+/** With the REST field that a refusal names. */
 const FIELDS = {
   'finishing.background_original': 'background',
   'hints.subject_box': 'subject_box',
@@ -39,12 +38,12 @@ export function capabilitiesOfFinishing(finishing: Finishing): readonly Capabili
   return needed.sort();
 }
 
-/** The rest of a header is smaller than this; a shape without its points, too. */
+/** Largest rest of a header, and of a shape without its points. */
 const HEADER_REST_BYTES_MAX = 1024;
 const SHAPE_BYTES_MAX = 32;
 const POINT_BYTES = 8;
 
-/** With more bytes of shapes the header may not fit into MESSAGE_BYTES_SMALL. */
+/** True: the header may not fit into MESSAGE_BYTES_SMALL. */
 function areMany({ keep = [], erase = [] }: Hints): boolean {
   const bytes = [...keep, ...erase].map(
     shape => SHAPE_BYTES_MAX + ('line' in shape ? POINT_BYTES * shape.line.length : 0),

@@ -1,22 +1,22 @@
 /**
- * The line of curl that cuts a picture out, as pages and the first start show it. It names a
- * picture by its bytes: a retry has the same Idempotency-Key, another picture another one.
+ * The curl command on pages and at the first start. The picture's hash is part of its
+ * Idempotency-Key, so a retry repeats the key and another picture has another one.
  */
 import { createHash } from 'node:crypto';
 
 export interface SampledCall {
   readonly baseUrl: string;
-  /** Set by curl's first line; absent: the reader has set MATTING_API_KEY. */
+  /** Absent: the reader has set MATTING_API_KEY. */
   readonly apiKey?: string;
   readonly options?: ReadonlyMap<string, string>;
 }
 
 export interface CurlCall extends SampledCall {
-  /** The path of the picture from where the line runs. The default is `photo.jpg`. */
+  /** Default: `photo.jpg` in the working directory. */
   readonly photo?: string;
 }
 
-/** A picture with other options is another request, and must not meet the key of the first. */
+/** With other options the request is another and needs another key. */
 export function keyPrefix(call: SampledCall): string {
   const options = optionsOf(call).toSorted();
   if (options.length === 0) return 'photo';
@@ -38,10 +38,7 @@ export function fileNameOf(call: SampledCall): string {
   return `cutout.${format === 'jpeg' ? 'jpg' : format}`;
 }
 
-/**
- * Makes the shortest call, to begin with. Its Idempotency-Key names one picture, and an error is
- * written in place of the picture.
- */
+/** The shortest call. Its key is for one picture, and an error is written to the output file. */
 export function shortCurl(call: CurlCall): string {
   const { baseUrl, photo = 'photo.jpg' } = call;
   const fields = formStrings(call).map(field => `  ${field}`);
@@ -54,10 +51,7 @@ export function shortCurl(call: CurlCall): string {
   return `${setKey(call)}${lines.join(' \\\n')}`;
 }
 
-/**
- * Makes a line for any curl and any shell of POSIX, on Linux and macOS. Only a 200 is the picture:
- * the line shows an error or a 202, and never writes it under the picture's name.
- */
+/** For any curl and POSIX shell. It writes the file only for a 200, and shows an error or a 202. */
 export function curlSample(call: CurlCall): string {
   const { baseUrl, photo = 'photo.jpg' } = call;
   const file = fileNameOf(call);

@@ -1,22 +1,19 @@
 /**
- * The one error catalogue of both programs. The public codes are the REST contract's; the node
- * codes travel between a node and its callers over gRPC and never reach a REST caller under their
- * own name; the operator codes are answered on the operator's port alone. docs/errors.md has a
- * heading for each code; a test holds the two equal.
+ * The error catalogue of both programs. Public codes belong to the REST contract, node codes to
+ * gRPC, operator codes to the operator's port. docs/errors.md has a heading for each code.
  */
 import { status } from '@grpc/grpc-js';
 
 /**
- * Who may try again. `never`: the same request fails again. `later`: the same request may
- * succeed. `other-node`: the control plane tries another node now; a caller of gRPC may too.
+ * `never`: the same request fails again. `later`: it may succeed. `other-node`: the control plane,
+ * or a caller of gRPC, tries another node now.
  */
 type RetryRule = 'never' | 'later' | 'other-node';
 
 /**
- * The part of a request to change for it to succeed. `picture`: the image; another image, sent in
- * the same way, may succeed. `job`: the request names or repeats a job or its result; other jobs
- * are not concerned. `options`: a field beside the image; it is wrong for most images, if not for
- * all. `all`: the key, the account, the address or the service; no image fares better.
+ * What to change for the request to succeed. `picture`: another image may succeed. `job`: the named
+ * or repeated job; others are not affected. `options`: a field next to the image, wrong for most
+ * images. `all`: the key, the account, the address or the service; no image succeeds.
  */
 type ErrorAbout = 'picture' | 'job' | 'options' | 'all';
 
@@ -26,10 +23,6 @@ export interface ErrorSpec {
   readonly retry: RetryRule;
   readonly about: ErrorAbout;
   readonly title: string;
-  /**
-   * `public` codes are part of the REST contract; `node` codes live on gRPC alone, `operator` codes
-   * on the operator's port.
-   */
   readonly scope: 'public' | 'node' | 'operator';
 }
 
@@ -151,17 +144,17 @@ export interface FieldError {
 }
 
 interface ContractErrorOptions {
-  /** The error that was caught. The log has it, an answer never. */
+  /** For the log only. */
   readonly cause?: unknown;
-  /** Set if the cause, not the code, decides (IMAGE_DOWNLOAD_FAILED, PROCESSING_FAILED). */
+  /** Set if the cause decides (IMAGE_DOWNLOAD_FAILED, PROCESSING_FAILED). */
   readonly retryable?: boolean | undefined;
   readonly fieldErrors?: readonly FieldError[];
   readonly jobId?: string | undefined;
-  /** Seconds, for Retry-After. */
+  /** For Retry-After. */
   readonly retryAfterS?: number | undefined;
 }
 
-/** Anything that goes wrong in a way the catalogue names. Everything else thrown is INTERNAL_ERROR. */
+/** Any other thrown error becomes INTERNAL_ERROR. */
 export class ContractError extends Error {
   readonly code: ErrorCode;
   readonly retryable: boolean;
@@ -170,8 +163,7 @@ export class ContractError extends Error {
   readonly retryAfterS: number | undefined;
 
   /**
-   * @param detail what is wrong, then what to send, each a sentence: no secret, no image byte, no
-   * path of the machine
+   * @param detail the fault, then what to send, a sentence each; no secrets, image bytes or paths
    */
   constructor(code: ErrorCode, detail: string, options: ContractErrorOptions = {}) {
     super(detail, { cause: options.cause });
@@ -188,19 +180,19 @@ export class ContractError extends Error {
   }
 }
 
-/** Does for output_format what `invalidParameter` does for other fields. */
+/** `invalidParameter` for output_format. */
 export function unsupportedOutput(wrong: string): ContractError {
   const fieldErrors = [{ field: 'output_format', detail: wrong }];
   return new ContractError('UNSUPPORTED_OUTPUT_FORMAT', `output_format ${wrong}.`, { fieldErrors });
 }
 
-/** @param wrong what is wrong with the field, without its name and full stop: "must be …" */
+/** @param wrong follows the field's name, without a full stop: "must be …" */
 export function invalidParameter(field: string, wrong: string): ContractError {
   const fieldErrors = [{ field, detail: wrong }];
   return new ContractError('INVALID_PARAMETER', `${field} ${wrong}.`, { fieldErrors });
 }
 
-/** Nothing is wrong with the request: it can be sent again after that time. */
+/** The request is valid and can be repeated after this time. */
 export function unavailable(detail: string, retryAfterS: number): ContractError {
   return new ContractError('SERVICE_UNAVAILABLE', detail, { retryAfterS });
 }

@@ -1,6 +1,6 @@
 /**
- * Translates finishing to its wire message and back. The way back checks every rule of the message's
- * comments, since any caller of gRPC may have written it.
+ * Converts from the wire with all rules of the message's comments, since any gRPC caller may write
+ * it.
  */
 import {
   type BackgroundPicture,
@@ -29,7 +29,7 @@ import {
 } from './finishing.ts';
 import { FRAME_PIXELS_MAX } from './limits.ts';
 
-/** @param picture the file of a background that is a picture */
+/** @param picture the file of a background picture */
 export function finishingToProto(
   finishing: Finishing,
   picture?: BackgroundPicture,
@@ -95,10 +95,7 @@ function backgroundToProto(
   }
 }
 
-/**
- * Checks everything but the file of a background.
- * @throws ContractError INVALID_REQUEST
- */
+/** Does not check the background's file. @throws ContractError INVALID_REQUEST */
 export function finishingFromProto(message: ProtoFinishing): Finishing {
   const { region, crop, position, background, enlarge, aspectRatio, shadow } = message;
   return given({
@@ -113,10 +110,7 @@ export function finishingFromProto(message: ProtoFinishing): Finishing {
   });
 }
 
-/**
- * Checks that its lengths are numbers. @param name of the field, for an error
- * @throws ContractError INVALID_REQUEST
- */
+/** @param name the field's, for the error @throws ContractError INVALID_REQUEST */
 export function regionFromProto(region: ProtoRegion, name: string): Region {
   return bySide(side => lengthFromProto(region[side], `${name}.${side}`));
 }
@@ -130,7 +124,6 @@ function cropFromProto(crop: NonNullable<ProtoFinishing['crop']>): CropMargins {
   };
 }
 
-/** An absent length is 0. */
 function lengthFromProto(message: ProtoLength | undefined, name: string): Length {
   const length = message?.length;
   if (length === undefined) return { px: 0 };

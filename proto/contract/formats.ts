@@ -1,23 +1,19 @@
-/** The image formats of the contract: wire values, media types, and their numbers in gRPC. */
 import {
   InputFormat as ProtoInput,
   OutputFormat as ProtoOutput,
 } from '../gen/matting/v1/matte_service.ts';
 
-/** heic is HEIF with a picture in HEVC: a node reads it where its operator installed a decoder. */
+/** heic: HEVC in HEIF, which a node reads if its operator installed a decoder. */
 export const INPUT_FORMATS = ['jpeg', 'png', 'webp', 'avif', 'jxl', 'heic'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
 
-/** The formats that a request can name without finishing. Their results are transparent. */
+/** Allowed without finishing. Their results are transparent. */
 export const TRANSPARENT_FORMATS = ['png', 'webp', 'avif', 'jxl'] as const;
-/**
- * All formats that a node writes. jpeg has no alpha and needs an opaque background. zip is an
- * archive of the colours as JPEG and the alpha as PNG.
- */
+/** jpeg needs an opaque background. zip has the colours as JPEG and the alpha as PNG. */
 export const OUTPUT_FORMATS = [...TRANSPARENT_FORMATS, 'jpeg', 'zip'] as const;
 export type OutputFormat = (typeof OUTPUT_FORMATS)[number];
 
-/** The name of each format in documents and pages. */
+/** For documents and pages. */
 export const FORMAT_NAMES: Readonly<Record<OutputFormat, string>> = {
   png: 'PNG',
   webp: 'WebP',
@@ -27,18 +23,16 @@ export const FORMAT_NAMES: Readonly<Record<OutputFormat, string>> = {
   zip: 'ZIP',
 };
 
-/** `image/<format>`, for every output format but the archive. */
 export function contentTypeOf(format: OutputFormat): string {
   return format === 'zip' ? 'application/zip' : `image/${format}`;
 }
 
-/** The output format a wire value names in whatever case, or undefined; `jpg` is jpeg. */
+/** Case does not matter; `jpg` is jpeg. */
 export function parseOutputFormat(value: string): OutputFormat | undefined {
   const lower = value.toLowerCase();
   return lower === 'jpg' ? 'jpeg' : OUTPUT_FORMATS.find(format => format === lower);
 }
 
-/** Whether a result in that format is transparent where nothing is seen. */
 export function isTransparentFormat(
   format: OutputFormat,
 ): format is (typeof TRANSPARENT_FORMATS)[number] {
@@ -71,12 +65,12 @@ export function outputFormatToProto(format: OutputFormat): ProtoOutput {
   return OUTPUT_TO_PROTO[format];
 }
 
-/** undefined for UNSPECIFIED and for numbers of a newer protocol. */
+/** undefined: UNSPECIFIED, or a number of a newer protocol. */
 export function inputFormatFromProto(value: ProtoInput): InputFormat | undefined {
   return INPUT_FORMATS.find(format => INPUT_TO_PROTO[format] === value);
 }
 
-/** undefined for UNSPECIFIED and for numbers of a newer protocol. */
+/** undefined: UNSPECIFIED, or a number of a newer protocol. */
 export function outputFormatFromProto(value: ProtoOutput): OutputFormat | undefined {
   return OUTPUT_FORMATS.find(format => OUTPUT_TO_PROTO[format] === value);
 }

@@ -1,14 +1,11 @@
-/**
- * The catalogue on the wire: a ContractError becomes a gRPC status with its code and its retryable
- * flag in trailers, and comes back as the same ContractError.
- */
+/** A ContractError becomes a gRPC status with its code and retryable flag in trailers, and back. */
 import { Metadata, type ServiceError, type StatusObject, status } from '@grpc/grpc-js';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode, isErrorCode } from './errors.ts';
 
 export const ERROR_CODE_TRAILER = 'matting-error-code';
 const RETRYABLE_TRAILER = 'matting-retryable';
 
-/** The meaning of a status without our trailer, which the transport or a proxy made. */
+/** Statuses without our trailer come from the transport or a proxy. */
 const BARE_STATUS: Partial<Record<status, ErrorCode>> = {
   [status.CANCELLED]: 'CALL_CANCELLED',
   [status.DEADLINE_EXCEEDED]: 'CALL_DEADLINE_EXCEEDED',
@@ -17,10 +14,10 @@ const BARE_STATUS: Partial<Record<status, ErrorCode>> = {
   [status.UNIMPLEMENTED]: 'NODE_INCAPABLE',
 };
 
-/** Statuses of the catalogue's codes about an image that a node refuses. */
+/** Statuses of codes about a refused image. */
 const BLAMES_REQUEST: ReadonlySet<status> = new Set([status.INVALID_ARGUMENT, status.OUT_OF_RANGE]);
 
-/** An unknown throw becomes NODE_FAULT with an opaque message; its caller logs it. */
+/** An unknown error becomes NODE_FAULT without its message; the caller logs it. */
 export function toStatus(error: unknown): StatusObject {
   const known =
     error instanceof ContractError
@@ -39,8 +36,8 @@ export function fromServiceError(error: ServiceError): ContractError {
     const retryable = flag === undefined ? undefined : flag === 'true';
     return new ContractError(sent, error.details, { cause: error, retryable });
   }
-  // A newer program has codes that this one does not know. One that blames the request is no fault
-  // of the node that told it: another node would say the same.
+  // A newer program has unknown codes. One that blames the request is not the node's fault: another
+  // node would refuse, too.
   if (sent !== undefined && flag === 'false' && BLAMES_REQUEST.has(error.code)) {
     return new ContractError('PROCESSING_FAILED', error.details, {
       cause: error,

@@ -1,17 +1,13 @@
-/**
- * The fields of hints as callers write them, in every form of a request, and what they say. A
- * parser refuses a text that is not a value of its field.
- */
 import { invalidParameter } from './errors.ts';
 import { parseLength, parseNumber } from './finishing/measures.ts';
 import type { Length, Region } from './finishing.ts';
 import { type HintShape, type Hints, requireShapes } from './hints.ts';
 
-/** `keep` and `erase` are lists in JSON, as such or as a text. */
+/** `keep` and `erase` are JSON lists, also as a text. */
 export const HINT_FIELDS = ['subject_box', 'keep', 'erase'] as const;
 type HintField = (typeof HINT_FIELDS)[number];
 
-/** UTF-8 of a list: 4,096 points in whole pixels have 50 KB. */
+/** 4,096 points in whole pixels take 50 KB. */
 export const HINT_LIST_BYTES_MAX = 128 * 1024;
 
 export function isHintList(field: string | undefined): field is 'keep' | 'erase' {
@@ -19,8 +15,8 @@ export function isHintList(field: string | undefined): field is 'keep' | 'erase'
 }
 
 /**
- * Undefined: the request says nothing of the subject.
- * @param fileGiven a file of hints came beside the texts
+ * undefined: no hints.
+ * @param fileGiven the request has a hints file
  * @throws ContractError INVALID_PARAMETER
  */
 export function parseHints(
@@ -58,13 +54,13 @@ function boxOf(text: string): Region {
   return { left, top, right, bottom };
 }
 
-/** A number alone is pixels. */
+/** A plain number means pixels. */
 function pixelsOf(text: string): Length | undefined {
   const px = parseNumber(text);
   return px === undefined ? undefined : { px };
 }
 
-/** Refuses mistakes of any picture. The node, which knows the picture, judges the rest. */
+/** Mistakes for any picture. The node checks the rest. */
 function requireOrder(from: Length, to: Length): void {
   const isOver = (length: Length) => 'percent' in length && length.percent > 100;
   if (isOver(from) || isOver(to))
@@ -76,7 +72,7 @@ function requireOrder(from: Length, to: Length): void {
   if (isEmpty) throw invalidParameter('subject_box', 'must have x1 < x2 and y1 < y2');
 }
 
-/** An empty list says nothing, and is refused: a caller would wait for its effect. */
+/** Refuses an empty list, whose effect a caller would wait for. */
 function listOf(field: 'keep' | 'erase', text: string | undefined) {
   if (text === undefined) return {};
   let list: unknown;

@@ -1,6 +1,5 @@
 /**
- * Translates hints to their wire message and back. The way back checks every rule of the message's
- * comments that needs no picture, since any caller of gRPC may have written it.
+ * Converts from the wire with the rules that need no picture, since any gRPC caller may write it.
  */
 import {
   type BackgroundPicture,
@@ -12,7 +11,7 @@ import { ContractError } from './errors.ts';
 import { regionFromProto, regionToProto } from './finishing-wire.ts';
 import { type HintShape, type Hints, requireShapes } from './hints.ts';
 
-/** @param picture the file of hints that are a picture */
+/** @param picture the file of a hints picture */
 export function hintsToProto(hints: Hints, picture?: BackgroundPicture): ProtoHints {
   const { subjectBox, keep = [], erase = [] } = hints;
   if (hints.picture && picture === undefined)
@@ -35,8 +34,8 @@ function shapeToProto(shape: HintShape): ProtoShape {
 }
 
 /**
- * Checks everything but the file of a picture, and what needs the image's size.
- * @throws ContractError INVALID_REQUEST, INVALID_PARAMETER
+ * Does not check the file, nor what needs the image's size. @throws ContractError INVALID_REQUEST,
+ * INVALID_PARAMETER
  */
 export function hintsFromProto(message: ProtoHints): Hints {
   const { subjectBox, keep, erase, picture } = message;
@@ -63,7 +62,7 @@ function shapeFromProto({ shape }: ProtoShape): HintShape {
   if (points.length % 2 !== 0) throw invalid('line.points must have x and y of each point');
   const line = Array.from(
     { length: points.length / 2 },
-    // Inside: there are two numbers for each point.
+    // Each point has two numbers, so these exist.
     (_none, index) => [points[2 * index]!, points[2 * index + 1]!] as const,
   );
   return { line, radius };

@@ -1,36 +1,29 @@
-/**
- * The wire message `Hints` of matte_service.proto as the programs use it. That message's comments
- * are the reference of each field.
- */
+/** The wire message `Hints` in the programs. matte_service.proto describes each field. */
 import { type ContractError, invalidParameter } from './errors.ts';
 import type { Box, Region } from './finishing.ts';
 import { IMAGE_SIDE_PX_MAX } from './limits.ts';
 
-/** In pixels of the oriented picture; as callers write them in JSON. */
+/** In pixels of the oriented picture, as in callers' JSON. */
 export type HintShape =
   | { readonly box: readonly [left: number, top: number, right: number, bottom: number] }
   | { readonly line: readonly (readonly [x: number, y: number])[]; readonly radius: number };
 
-/** An absent field says nothing. Without any field there are no hints: use undefined. */
+/** Without any field use undefined. */
 export interface Hints {
   readonly subjectBox?: Region;
   readonly keep?: readonly HintShape[];
   readonly erase?: readonly HintShape[];
-  /** A file that travels beside the image, in place of shapes. */
+  /** A file next to the image, instead of shapes. */
   readonly picture?: true;
 }
 
-/** Shapes of `keep` and `erase` together. */
+/** Of `keep` and `erase` together. */
 export const HINT_SHAPES_MAX = 64;
-/** Points of their lines together. */
 export const HINT_POINTS_MAX = 4096;
 
 const SHAPE_FIELDS = ['keep', 'erase'] as const;
 
-/**
- * Checks what needs no picture.
- * @throws ContractError INVALID_PARAMETER
- */
+/** The checks that need no picture. @throws ContractError INVALID_PARAMETER */
 export function requireShapes(hints: Hints): void {
   let [shapes, points] = [0, 0];
   for (const field of SHAPE_FIELDS) {
@@ -62,13 +55,10 @@ function wrongOf(shape: HintShape): string | undefined {
   return `must have lines with a radius over 0, at most ${IMAGE_SIDE_PX_MAX}`;
 }
 
-/** Numbers on the wire have 24 bits, and a caller's picture may be rounded. */
+/** Wire numbers have 24 bits, and a caller may round. */
 const OUTSIDE_PX_MAX = 1;
 
-/**
- * Checks what needs the picture. @param area the picture, or the subject's box in it
- * @throws ContractError INVALID_PARAMETER
- */
+/** @param area the picture, or the subject's box in it @throws ContractError INVALID_PARAMETER */
 export function requireInside(hints: Hints, area: Box): void {
   const right = area.left + area.width + OUTSIDE_PX_MAX;
   const bottom = area.top + area.height + OUTSIDE_PX_MAX;

@@ -1,7 +1,6 @@
 /**
- * Reads the first bytes of a file without decoding a pixel: which of the six input formats it is,
- * its stored width and height, and whether it is animated. Hostile input is expected: every read is
- * bounded and every loop ends.
+ * Reads format, stored size and animation from the first bytes of a file. The input may be hostile,
+ * so every read and loop is bounded.
  */
 import {
   type ByteReader,
@@ -37,17 +36,14 @@ function readerFor(start: Buffer): FormatReader | undefined {
   return undefined;
 }
 
-/**
- * Undefined: none of the six formats, or a variant that is not read. Never rejects on bytes, only
- * where `read` does.
- */
+/** undefined: another format or an unsupported variant. Rejects only if `read` does. */
 export async function readImageHeader(
   read: ByteReader,
   sizeBytes: number,
 ): Promise<ImageHeader | undefined> {
   const header = await readVariant(new ByteWindow(read, sizeBytes));
   if (typeof header === 'string') return undefined;
-  // A picture without pixels has no readable size: one side alone says nothing.
+  // One side alone is useless.
   if (header === undefined || (header.width && header.height)) return header;
   return { ...header, width: undefined, height: undefined };
 }
@@ -56,15 +52,14 @@ async function readVariant(window: ByteWindow) {
   return await readerFor(await window.upTo(0, SIGNATURE_BYTES))?.(window);
 }
 
-/** Every service reads these; one that reads HEIC too is not known here. */
+/** Formats of every service. Some also read HEIC. */
 const READ = 'JPEG, PNG, WebP, AVIF or JPEG XL';
 const SEND_PLAIN =
   'The service does not read this variant. Send a baseline JPEG or a standard PNG.';
 
 /**
- * The text of a refusal, for a file that `readImageHeader` returns nothing for: what it is, and what
- * to send. It reads the first bytes, the header, and of an ISO media file its boxes.
- * @param served of what came from an address: its Content-Type, empty where it had none
+ * The text of a refusal if `readImageHeader` returns undefined: what the file is, and what to send.
+ * @param served the Content-Type of a downloaded file, possibly empty
  */
 export async function describeUnread(
   read: ByteReader,
@@ -88,7 +83,7 @@ export async function describeUnread(
   return `${seen} ${isVariant ? SEND_PLAIN : send}`;
 }
 
-/** @param damaged the text of the refusal of a file of a known format that cannot be decoded */
+/** @param damaged the text for a file of a known format that cannot be decoded */
 export function describeDamaged(file: Buffer, damaged: string): string {
   if (!isReadAsText(file.subarray(0, KIND_BYTES))) return damaged;
   return `${damaged} Its bytes were read as text on the way. ${SEND_BYTES}`;

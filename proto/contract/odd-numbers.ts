@@ -1,6 +1,6 @@
 /**
- * Returns where a message has a number that is not finite, below 0 or above the safe integers; each
- * number of an answer of a node is at least 0. Undefined: it has none.
+ * The path of a number that is negative, not finite or not safe: invalid in a node's answers.
+ * undefined: none.
  */
 export function oddNumberIn(value: unknown, name = ''): string | undefined {
   if (typeof value === 'number') {

@@ -1,26 +1,25 @@
 /**
- * The peak memory that a picture takes in its worker and in the programs that the worker starts.
- * Nodes decide by it how many pictures they have at once, and control planes which node has room
- * for one. Pure.
+ * The peak memory of a picture in its worker and the programs that it starts. Nodes admit pictures
+ * by it, and control planes find a node with room.
  *
- * Measured with bench/formats.ts on a cut-out portrait, inputs at 35 MP, results at 12, 35 and 100
- * MP, with finishing up to 50 MP, above an idle worker's 0.1 GB, and rounded up. A result's figure includes the decoded pixels
- * (4 bytes each) and the matte. It falls per pixel where large pictures are coded in parts.
+ * Measured with bench/formats.ts on a cut-out portrait above an idle worker's 0.1 GB, and rounded
+ * up: inputs of 35 MP, results of 12, 35 and 100 MP, with finishing up to 50 MP. Results include
+ * the decoded pixels (4 bytes each) and the matte.
  */
 import type { InputFormat, OutputFormat } from './formats.ts';
 import { IMAGE_PIXELS_MAX } from './limits.ts';
 
-/** A megapixel of what a node may have at once: the most that one of most pictures takes. */
+/** A megapixel of a node's capacity: the most that one megapixel of most pictures takes. */
 export const BYTES_PER_MEGAPIXEL = 42_000_000;
 
 /**
- * Limit of the JPEG XL codec in WebAssembly. Input and result of one image in a fresh instance take
- * 0.64 GB for the decode and 1.2 GB with the encode at 40 MP; at 64 MP 1.6 GB of its 2 GB.
+ * The JPEG XL codec in WebAssembly takes 0.64 GB to decode 40 MP, 1.2 GB with the encode; at 64 MP
+ * 1.6 of its 2 GB.
  */
 export const WASM_PIXELS_MAX = 40_000_000;
 
 interface Band {
-  /** Pictures up to this many pixels. */
+  /** Up to this size. */
   readonly pixelsMax: number;
   readonly bytesPerPixel: number;
 }
@@ -28,9 +27,9 @@ interface Band {
 const ANY_SIZE = Number.POSITIVE_INFINITY;
 
 /**
- * The worst case of each: progressive JPEG; 16-bit PNG in numbered colours; lossless WebP; AVIF of
- * 10 bits in a high dynamic range; JPEG XL above the limit of WebAssembly by djxl. HEIC of
- * 10 bits with alpha, as one item, by libheif-js.
+ * The worst case of each: progressive JPEG; 16-bit indexed PNG; lossless WebP; 10-bit HDR AVIF;
+ * JPEG XL by djxl above the limit of WebAssembly; 10-bit HEIC with alpha as one item, by
+ * libheif-js.
  */
 const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
   jpeg: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 11 }],
@@ -60,7 +59,7 @@ const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   zip: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 20 }],
 };
 
-/** Results that are only the matte, lossless in one channel. */
+/** Lossless, in one channel. */
 const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 8 }],
   webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 23 }],
@@ -70,7 +69,7 @@ const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   zip: ENCODE_MEMORY.zip,
 };
 
-/** The most for any picture up to that size: one that is coded in parts takes less. */
+/** Maximum for any picture up to that size: a larger one that is coded in parts may take less. */
 function bytesIn(bands: readonly Band[], pixels: number): number {
   let most = 0;
   for (const { pixelsMax, bytesPerPixel } of bands) {
@@ -80,11 +79,11 @@ function bytesIn(bands: readonly Band[], pixels: number): number {
   return most;
 }
 
-/** Pixels that are held while others are worked on. */
+/** A decoded picture in memory during other work. */
 const HELD_BYTES_PER_PIXEL = 4;
-/** Hints that are a picture, while the image is worked on. */
+/** A hints picture in memory. */
 const HINTS_BYTES_PER_PIXEL = 1;
-/** A cut-out with its matte while the result is made of it. */
+/** A cut-out with its matte. */
 const CUT_OUT_BYTES_PER_PIXEL = 5;
 
 interface FinishingCost {
@@ -95,24 +94,23 @@ interface FinishingCost {
 }
 
 interface PictureCost {
-  /** Undefined: not known yet, counted as the costliest. */
+  /** undefined: unknown, counted as the most expensive. */
   readonly inputFormat: InputFormat | undefined;
   readonly outputFormat: OutputFormat;
   readonly resultKind: 'cutout' | 'mask';
   readonly pixels: number;
-  /** Undefined: there is none. */
   readonly finishing?: FinishingCost | undefined;
-  /** The picture of hints; undefined: there is none. */
+  /** The picture of hints. */
   readonly hints?:
     | { readonly inputFormat: InputFormat | undefined; readonly pixels: number }
     | undefined;
 }
 
-/** Bytes; never less for more pixels. */
+/** Grows with the pixels. */
 export function pictureMemoryBytes(cost: PictureCost): number {
   const { hints } = cost;
   if (hints === undefined) return resultMemoryBytes(cost);
-  // Hints come before the image, and one byte per pixel of them stays.
+  // Hints are decoded before the image, and one byte a pixel stays in memory.
   const held = HINTS_BYTES_PER_PIXEL * hints.pixels;
   return Math.max(
     held + decodeBytes(hints.inputFormat, hints.pixels),
@@ -126,12 +124,12 @@ function resultMemoryBytes(cost: PictureCost): number {
   const decode = decodeBytes(inputFormat, pixels);
   if (finishing === undefined) return Math.max(decode, bytesIn(results, pixels));
   const { framePixels, background } = finishing;
-  // The background comes first and is held; the cut-out is freed before the result is encoded.
-  const behind = HELD_BYTES_PER_PIXEL * (background?.pixels ?? 0);
+  // The background is decoded first and kept. The cut-out is freed before the result is encoded.
+  const held = HELD_BYTES_PER_PIXEL * (background?.pixels ?? 0);
   return Math.max(
     background === undefined ? 0 : decodeBytes(background.inputFormat, background.pixels),
-    behind + decode,
-    behind + CUT_OUT_BYTES_PER_PIXEL * pixels + HELD_BYTES_PER_PIXEL * framePixels,
+    held + decode,
+    held + CUT_OUT_BYTES_PER_PIXEL * pixels + HELD_BYTES_PER_PIXEL * framePixels,
     bytesIn(results, framePixels),
   );
 }
@@ -141,7 +139,7 @@ function decodeBytes(format: InputFormat | undefined, pixels: number): number {
   return Math.max(...formats.map(bands => bytesIn(bands, pixels)));
 }
 
-/** Megapixels that an image takes of a node. An unknown size counts as the largest. */
+/** Of a node's capacity. An unknown size counts as the largest. */
 export function countedMegapixels({
   pixels = IMAGE_PIXELS_MAX,
   ...formats

@@ -1,11 +1,10 @@
 /**
- * The stages of an image in a node. A new stage is a field of `StageTimings` in the proto file and
- * a line here; where a stage has to be measured, the types then report what is missing. Metric
- * labels, Server-Timing and stored times take the names from here.
+ * The stages of an image in a node. A new stage needs a field of `StageTimings` in the proto file
+ * and an entry here. Metric labels, Server-Timing and stored times use these names.
  */
 import type { StageTimings as ProtoTimings } from '../gen/matting/v1/matte_service.ts';
 
-/** Names of the stages, in their order, and the field that carries each one's time. */
+/** In order, with the field of each one's time. */
 export const STAGES = {
   receive: 'receiveMs',
   worker_wait: 'workerWaitMs',
@@ -23,10 +22,10 @@ export const STAGES = {
 
 export type StageName = keyof typeof STAGES;
 
-/** An image without such a stage has no time of it. */
+/** Only images with these stages have their times. */
 const ON_REQUEST: readonly StageName[] = ['finish', 'extra_run', 'crop_run'];
 
-/** Milliseconds of each stage; 0 where it did not take place. */
+/** Milliseconds; 0: the stage did not run. */
 export type StageTimings = Readonly<Record<(typeof STAGES)[StageName], number>>;
 
 export function timesByStage(timings: StageTimings): [stage: StageName, ms: number][] {

@@ -7,7 +7,7 @@ import {
   invalidParameter,
   unsupportedOutput,
 } from '@matting/proto/contract/errors.ts';
-import { type FinishingAsked, parseFinishing } from '@matting/proto/contract/finishing/fields.ts';
+import { type ParsedFinishing, parseFinishing } from '@matting/proto/contract/finishing/fields.ts';
 import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/table.ts';
 import {
   type Channels,
@@ -126,7 +126,7 @@ export function requireMattingRequest(
 }
 
 /** The formats that fit a request which names none, the default first. */
-function formatsOf({ finishing }: FinishingAsked): readonly OutputFormat[] {
+function formatsOf({ finishing }: ParsedFinishing): readonly OutputFormat[] {
   const formats = isOpaque(finishing) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
   if (finishing?.quality === undefined) return formats;
   return formats.filter(format => QUALITY_ABSENT[format] !== undefined);

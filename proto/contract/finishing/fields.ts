@@ -1,7 +1,6 @@
 /**
- * The fields of finishing as callers write them, in every form of a request and on the command
- * line, and what they ask for. docs/finishing.md says which values each field has. A parser refuses a
- * text that is not a value of its field, and a field that would have no effect.
+ * Parses finishing fields of requests and of the command line (docs/finishing.md). It refuses wrong
+ * values and fields without an effect.
  */
 import { invalidParameter, unsupportedOutput } from '../errors.ts';
 import {
@@ -51,36 +50,31 @@ import {
   rowOf,
 } from './table.ts';
 
-/** The fields that the caller sent, the empty ones too. */
+/** Sent fields, including empty ones. */
 type FinishingTexts = ReadonlyMap<FinishingField, string>;
 
-/** The rest of a request that the rules of the fields need. */
-interface FinishingBeside {
-  /** undefined: not known yet. A field that depends on it is judged once it is. */
+/** Other parts of the request that the rules need. */
+interface FinishingContext {
+  /** undefined: not known yet; dependent fields are checked later. */
   readonly outputFormat: OutputFormat | undefined;
-  /** A file for the background came beside the texts. */
   readonly backgroundFile: boolean;
 }
 
-export interface FinishingAsked {
+export interface ParsedFinishing {
   readonly channels: Channels;
-  /**
-   * undefined: the caller asks for no finishing, and every node can do that. Empty: `channels` or
-   * the format alone needs a node that finishes.
-   */
+  /** undefined: no finishing. Empty: `channels` or the format needs a node that finishes. */
   readonly finishing: Finishing | undefined;
 }
 
-/** Far beyond what a picture needs around its subject. */
+/** Far more than any picture needs. */
 const MARGIN_MAX = { px: IMAGE_SIDE_PX_MAX, percent: 500 };
 
 /**
- * Equal values give the same answer, however the caller writes them. The submission judges the
- * texts of URLs.
- * @throws ContractError INVALID_PARAMETER, UNSUPPORTED_OUTPUT_FORMAT
+ * Equal values give equal answers. @throws ContractError INVALID_PARAMETER,
+ * UNSUPPORTED_OUTPUT_FORMAT
  */
-export function parseFinishing(texts: FinishingTexts, beside: FinishingBeside): FinishingAsked {
-  const background = backgroundOf(texts, beside.backgroundFile);
+export function parseFinishing(texts: FinishingTexts, context: FinishingContext): ParsedFinishing {
+  const background = backgroundOf(texts, context.backgroundFile);
   const channels = channelsOf(texts, background);
   const region = regionOf(texts);
   const crop = cropOf(texts);
@@ -89,7 +83,7 @@ export function parseFinishing(texts: FinishingTexts, beside: FinishingBeside): 
   const hasFrame = scalePercent !== undefined || Object.keys(frame).length > 0;
   const position = positionOf(texts, hasFrame);
   const { outputWidth, outputHeight } = frame;
-  // Without one of these nothing is fitted into a frame, and nothing is enlarged.
+  // Without one of these nothing is fitted or enlarged.
   const isFitted = [scalePercent, outputWidth, outputHeight].some(fit => fit !== undefined);
   const enlarge = !booleanOf(texts, 'enlarge') && isFitted ? (false as const) : undefined;
   const finishing: Finishing = given({
@@ -100,10 +94,10 @@ export function parseFinishing(texts: FinishingTexts, beside: FinishingBeside): 
     enlarge,
     ...frame,
     ...numbersOf(texts),
-    quality: qualityOf(texts, beside.outputFormat, channels),
+    quality: qualityOf(texts, context.outputFormat, channels),
     shadow: shadowOf(texts, background, channels),
   });
-  const { outputFormat = 'png' } = beside;
+  const { outputFormat = 'png' } = context;
   requireFormat(outputFormat, channels, finishing);
   const asksForMore = channels === 'alpha' || !isTransparentFormat(outputFormat);
   const isAsked = asksForMore || Object.keys(finishing).length > 0;
@@ -174,13 +168,13 @@ const NUMBERS: { readonly [form: string]: readonly [Parse, what: string, unit?: 
   percent: [parsePercent, 'percentage such as 85%,', '%'],
 };
 
-/** All but the quality, which depends on the format. */
+/** Except the quality, which depends on the format. */
 function numbersOf(texts: FinishingTexts): FinishingNumbers {
   const plain = OWN_NUMBER_FIELDS.filter(field => field !== 'quality');
   return Object.fromEntries(plain.map(field => [propertyOf(field), numberOf(texts, field)]));
 }
 
-/** Nothing for the middle: nodes put the subject there by default. */
+/** undefined for the middle, the default of nodes. */
 function positionOf(texts: FinishingTexts, hasFrame: boolean): Position | undefined {
   const position = readText(texts, 'position', parsePosition, POSITION_FORM);
   if (position === undefined) return undefined;
@@ -212,7 +206,7 @@ function frameOf(texts: FinishingTexts): Frame {
     : invalidParameter('aspect_ratio', `makes a frame of ${width} x ${height} pixels. It ${max}`);
 }
 
-/** The smaller side is 1, so that 4:3 and 8:6 are the same request. */
+/** The smaller side is 1, so that 4:3 and 8:6 are equal. */
 function aspectRatioOf(texts: FinishingTexts): Size | undefined {
   const side = FINISHING_ROWS.aspect_ratio.text;
   const parse = (text: string) => {
@@ -234,7 +228,7 @@ function regionOf(texts: FinishingTexts): Region | undefined {
   return isWholeRegion(region) ? undefined : region;
 }
 
-/** undefined: absent, or the format's own. */
+/** undefined: absent, or the format's default. */
 function qualityOf(texts: FinishingTexts, format: OutputFormat | undefined, channels: Channels) {
   const quality = numberOf(texts, 'quality');
   if (quality === undefined) return undefined;
@@ -273,7 +267,6 @@ function shadowOf(
   return { opacity, blur, offsetX, offsetY };
 }
 
-/** Two numbers with or without a %, separated by spaces. */
 function offsetOf(texts: FinishingTexts): readonly [x: number, y: number] | undefined {
   const range = FINISHING_ROWS.shadow_offset.text;
   const parse = (text: string): readonly [x: number, y: number] | undefined => {
@@ -284,7 +277,7 @@ function offsetOf(texts: FinishingTexts): readonly [x: number, y: number] | unde
   return readText(texts, 'shadow_offset', parse, wrong);
 }
 
-/** JPEG alone has no transparency: something must lie behind the subject everywhere. */
+/** Only JPEG has no transparency. */
 function requireFormat(format: OutputFormat, channels: Channels, finishing: Finishing): void {
   if (format !== 'jpeg' || isOpaque(finishing)) return;
   throw unsupportedOutput(

@@ -1,20 +1,18 @@
 /**
- * How large a result is: the one rule of it, by which nodes make results and take pictures, and
- * control planes check requests, choose nodes and count what waits. Pure.
- *
- * Before a node has looked at the pixels two things are not known: where the subject is, which a
- * crop and a scale go by, and whether a camera turned the picture. Until then there is a range.
+ * The size of results: nodes make and admit pictures by it, control planes check requests, choose
+ * nodes and count queued work. Before a node sees the pixels, the subject's box (for crop and
+ * scale) and the camera's orientation are unknown, so there is a range.
  */
 import { ContractError, invalidParameter } from '../errors.ts';
 import type { Box, CropMargins, Finishing, Length, Region, Size } from '../finishing.ts';
 import { FRAME_PIXELS_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '../limits.ts';
 
-/** A wider margin leaves less than a pixel of the largest subject: it only keeps numbers finite. */
+/** Keeps numbers finite: a wider margin leaves less than a pixel for the subject. */
 const MARGIN_PX_MAX = 1e8;
-/** A hair: what comes to whole pixels but for the arithmetic's last digit. */
+/** Absorbs rounding errors of almost whole pixels. */
 const LAST_DIGIT = 1e-9;
 
-/** Sides of a rectangle that need not be whole. */
+/** A size that need not be whole. */
 export type Extent = Size;
 
 export interface Margins {
@@ -24,7 +22,7 @@ export interface Margins {
   readonly left: number;
 }
 
-/** Whole pixels, around a subject of that size. */
+/** In whole pixels. */
 export function marginsOf({ width, height }: Size, crop: CropMargins): Margins {
   const marginPx = (length: Length, side: number) =>
     Math.round(Math.min(MARGIN_PX_MAX, lengthPx(length, side)));
@@ -36,14 +34,14 @@ export function marginsOf({ width, height }: Size, crop: CropMargins): Margins {
   };
 }
 
-/** @param side the side of what the length is a part of, px */
+/** @param side 100 %, in px */
 export function lengthPx(length: Length, side: number): number {
   return 'px' in length ? length.px : (length.percent / 100) * side;
 }
 
 /**
- * The frame before the limits of a result.
- * @param contents the subject with its margins, where one is seen that a crop or a scale goes by
+ * Before the limits of results.
+ * @param contents the subject with its margins, if a crop or a scale depends on it
  */
 export function frameWanted(finishing: Finishing, input: Size, contents?: Size): Extent {
   const { crop, scalePercent = 100, aspectRatio } = finishing;
@@ -55,9 +53,8 @@ export function frameWanted(finishing: Finishing, input: Size, contents?: Size):
 }
 
 /**
- * The frame by its sides.
- * @param shown has the proportions that a frame with one side takes; absent: those are not known
- * @returns undefined: the request names no side, or too few of them
+ * @param shown gives the proportions if only one side is named; absent: unknown
+ * @returns undefined: the request names too few sides
  */
 export function frameNamed(
   { outputWidth, outputHeight, aspectRatio }: Finishing,
@@ -78,14 +75,14 @@ function ratioOf({ width, height }: Size): number {
   return width / height;
 }
 
-/** The least extent of these proportions that holds the other one. */
+/** The smallest extent of these proportions that contains the other. */
 function padded({ width, height }: Extent, aspectRatio: Size | undefined): Extent {
   if (aspectRatio === undefined) return { width, height };
   const ratio = ratioOf(aspectRatio);
   return { width: Math.max(width, height * ratio), height: Math.max(height, width / ratio) };
 }
 
-/** Whole pixels, scaled down to what a result may have. */
+/** In whole pixels, scaled down to the limits of results. */
 export function withinLimits(wanted: Extent, megapixelsMax?: number): Size {
   const pixelsMax = pixelsMaxOf(megapixelsMax);
   const sideScale = IMAGE_SIDE_PX_MAX / Math.max(wanted.width, wanted.height);
@@ -104,18 +101,17 @@ function pixelsOf({ width, height }: Size): number {
 }
 
 export interface FrameRange {
-  /** The least for any subject. Without a subject there is no crop, and it can be less. */
+  /** Minimum for any subject. Without a subject there is no crop, and it may be less. */
   readonly least: number;
-  /** The pixels if the subject fills the picture, for estimates of time. */
+  /** If the subject fills the picture; for estimates of time. */
   readonly whole: number;
-  /** The most for any subject, and without one. */
+  /** Maximum with any subject or none. */
   readonly most: number;
 }
 
 /**
- * @param input undefined: not known, at most as large as any that is taken
- * @param turned whether the picture may lie on its side: what a file's header shows is before its
- *   orientation is applied
+ * @param input undefined: unknown
+ * @param turned the picture may be rotated, because a header has the size before its orientation
  */
 export function frameRange(
   finishing: Finishing,
@@ -125,7 +121,7 @@ export function frameRange(
   if (input === undefined) return rangeOfAny(finishing);
   const upright = rangeOf(finishing, input);
   const other = turned ? rangeOf(finishing, { width: input.height, height: input.width }) : upright;
-  // A larger one is refused (requireFrame).
+  // requireFrame refuses a larger one.
   const max = framePixelsMax(input);
   return {
     least: Math.min(upright.least, other.least),
@@ -163,8 +159,8 @@ function rangeOf(finishing: Finishing, input: Size): FrameRange {
   }
   const smallest = withMargins({ width: 1, height: 1 }, crop);
   const largest = withMargins(input, crop);
-  // Between these the pixels rise, and fall again where a side meets its limit: the least are at a
-  // corner. The most may lie between.
+  // The pixels rise between these, and fall where a side meets its limit. So the minimum is at a
+  // corner, but the maximum may be between.
   const corners = [smallest.width, largest.width].flatMap(width =>
     [smallest.height, largest.height].map(height => ({ width, height })),
   );
@@ -179,7 +175,7 @@ function rangeOf(finishing: Finishing, input: Size): FrameRange {
   };
 }
 
-/** Sides are rounded: by half a pixel here, by up to a whole one in the frame that is made. */
+/** Rounding changes a side by half a pixel here, and by up to one in the real frame. */
 function leastOf(frame: Size): number {
   return Math.max(1, pixelsOf(frame) - 3 * IMAGE_SIDE_PX_MAX);
 }
@@ -191,8 +187,7 @@ function withMargins(subject: Size, crop: CropMargins | undefined): Size {
 }
 
 /**
- * The most that the fields make of a picture of which nothing is known, beyond what it has itself;
- * 0: they never make it larger.
+ * Maximum for an unknown picture, if it exceeds the picture's own. 0: the fields never enlarge it.
  */
 export function framePixelsUnseen(finishing: Finishing): number {
   const { outputWidth, outputHeight, crop, scalePercent = 100, aspectRatio } = finishing;
@@ -207,14 +202,14 @@ function isLong(length: Length): boolean {
   return lengthPx(length, 1) > 0;
 }
 
-/** The most pixels of a frame for such a picture. A larger picture is not made smaller. */
+/** A larger picture is not reduced. */
 function framePixelsMax(input: Size): number {
   return Math.max(FRAME_PIXELS_MAX, pixelsOf(input));
 }
 
 /**
- * INVALID_PARAMETER where fields make a frame larger than the picture and than FRAME_PIXELS_MAX.
- * @param pixels of the frame, or the least it has
+ * INVALID_PARAMETER if the frame exceeds both the picture and FRAME_PIXELS_MAX.
+ * @param pixels of the frame, or its minimum
  */
 export function frameRefusal(
   finishing: Finishing,
@@ -234,7 +229,7 @@ export function requireFrame(finishing: Finishing, input: Size, pixels: number):
   if (refusal !== undefined) throw refusal;
 }
 
-/** The field that makes a frame larger than the picture, as the interfaces name it. */
+/** The public name of the field that enlarges the frame. */
 export function enlargingField(finishing: Finishing): string {
   const { outputWidth, outputHeight, crop, aspectRatio } = finishing;
   if (outputHeight !== undefined) return 'output_height';
@@ -244,8 +239,8 @@ export function enlargingField(finishing: Finishing): string {
 }
 
 /**
- * @param field for an error
- * @throws ContractError INVALID_PARAMETER where no pixel of the input lies in it.
+ * @param field for the error @throws ContractError INVALID_PARAMETER: it contains no pixel of the
+ * input
  */
 export function regionIn({ width, height }: Size, region: Region, field = 'region (roi)'): Box {
   const edge = (length: Length, side: number) =>

@@ -1,14 +1,13 @@
-/** Values of finishing as texts. Each parser answers undefined for any other text. */
+/** Values of finishing as texts. Parsers return undefined for any other text. */
 import colorNames from 'color-name';
 import { invalidParameter } from '../errors.ts';
 import type { CropMargins, Length, Position, Region, Size } from '../finishing.ts';
 
-/** No sign and no exponent; more digits than any value within its range needs are none. */
+/** No sign and no exponent. No valid value needs more digits. */
 const NUMBER = /^\d{1,9}(?:\.\d{1,9})?$/;
-/** Parts of a value stand apart by spaces, as in CSS. */
 export const SPACES = / +/;
 
-/** Undefined: absent. @throws ContractError INVALID_PARAMETER: the text is no value for `parse` */
+/** undefined: absent. @throws ContractError INVALID_PARAMETER */
 export function readText<Field extends string, Value>(
   texts: ReadonlyMap<Field, string>,
   field: Field,
@@ -25,32 +24,31 @@ export function within(value: number | undefined, { min, max }: { min: number; m
   return value !== undefined && value >= min && value <= max ? value : undefined;
 }
 
-/** A plain decimal number, at least 0. */
 export function parseNumber(text: string): number | undefined {
   return NUMBER.test(text) ? Number(text) : undefined;
 }
 
-/** No more digits than `max` has, and nothing else. */
+/** Digits only, at most as many as `max` has. */
 export function parseWhole(text: string, max: number): number | undefined {
   return /^\d+$/.test(text) && text.length <= `${max}`.length ? Number(text) : undefined;
 }
 
-/** `12.5%`, at least 0. */
+/** `12.5%`. */
 export function parsePercent(text: string): number | undefined {
   return text.endsWith('%') ? parseNumber(text.slice(0, -1)) : undefined;
 }
 
-/** `20px`, `5%`, or `0`. */
+/** `20px`, `5%` or `0`. */
 export function parseLength(text: string): Length | undefined {
   const percent = parsePercent(text);
   const px = /px$/i.test(text) ? parseNumber(text.slice(0, -2)) : undefined;
-  // Nothing is nothing in either unit.
+  // Zero is the same in both units.
   if (percent === 0 || px === 0 || text === '0') return { px: 0 };
   if (percent !== undefined) return { percent };
   return px === undefined ? undefined : { px };
 }
 
-/** One length for all sides, two for top and bottom, left and right, or four from the top on. */
+/** One, two or four lengths, as in CSS. */
 function parseMargins(text: string): CropMargins | undefined {
   const parts = text.split(SPACES);
   const [top, right = top, bottom = top, left = right] = parts.map(parseLength);
@@ -60,7 +58,7 @@ function parseMargins(text: string): CropMargins | undefined {
   return { top, right, bottom, left };
 }
 
-/** The margins of the field, none of them longer. @throws ContractError INVALID_PARAMETER */
+/** @throws ContractError INVALID_PARAMETER: also for a margin over `max` */
 export function marginsOf<Field extends string>(
   texts: ReadonlyMap<Field | 'crop_margin', string>,
   max: { readonly px: number; readonly percent: number },
@@ -103,14 +101,11 @@ export function parseRatio(text: string): Size | undefined {
   return width && height && parts.length === 2 ? { width, height } : undefined;
 }
 
-/* Colours as CSS writes them: hexadecimal, and by name. */
-
 const HEX = /^#?([0-9a-f]{3,4}|[0-9a-f]{6}|[0-9a-f]{8})$/;
 
 /**
- * The colour as `Background` has it; `transparent` is 0. Hexadecimal with 3, 4, 6 or 8 digits, the
- * `#` optional, since a query takes it for the start of a fragment. Case does not matter.
- * @returns undefined for any other text
+ * A CSS name, `transparent` (0), or 3, 4, 6 or 8 hexadecimal digits. `#` is optional, because it
+ * begins a URL's fragment.
  */
 export function parseColour(text: string): number | undefined {
   const lower = text.toLowerCase();

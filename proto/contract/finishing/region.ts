@@ -1,4 +1,3 @@
-/** A region of a picture, as nodes count its whole pixels. Pure. */
 import type { Length, Region, Size } from '../finishing.ts';
 import { lengthPx } from './frame.ts';
 
@@ -9,9 +8,8 @@ export function isWholeRegion({ left, top, right, bottom }: Region): boolean {
 }
 
 /**
- * Judges a region by the size in the file's header. A camera may have turned the picture, which the
- * header does not show: only what is wrong either way is a fault. A node, which sees it, judges the
- * rest.
+ * Checks a region against the size in the header. The picture may be rotated, so only errors in
+ * both orientations count. The node checks the rest.
  */
 export function regionFault(
   { left, top, right, bottom }: Region,

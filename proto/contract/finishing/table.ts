@@ -1,27 +1,26 @@
 /**
- * The fields of finishing, one row of table.json each, in the order in which documents and pages
- * list them. From a row follow the parsers of requests, the wire message, what a node must know,
- * the OpenAPI document, the tools of agents, the client, and the playground.
+ * Each field of finishing is a row of table.json, in the order of documents and pages. Parsers,
+ * wire message, capabilities, OpenAPI, agents' tools, client and playground derive from it.
  */
 import rows from './table.json' with { type: 'json' };
 
-/** `number`, `boolean`, `choice` or `text` says how a caller writes a value, and its range. */
+/** `number`, `boolean`, `choice` or `text` is the kind of value, with its range. */
 interface FinishingRow {
-  /** form: `whole`, `percent` (with a %), `share` (with or without a %); absent: decimal. */
+  /** form: `whole`, `percent` (with a %), `share` (optional %); absent: decimal. */
   readonly number?: { readonly min: number; readonly max: number; readonly form?: string };
   readonly boolean?: boolean;
-  /** In any case of letters. */
+  /** Case does not matter. */
   readonly choice?: readonly string[];
-  /** `fields.ts` has its parser. */
+  /** Parsed in `fields.ts`. */
   readonly text?: object;
-  /** The field that it is a part of. Absent: it is a property of `Finishing`, or `channels`. */
+  /** The field that it belongs to. Absent: it is a property of `Finishing`, or `channels`. */
   readonly of?: string;
-  /** The nodes of 0.2.0 follow it. Absent: a node lists it as a capability. */
+  /** Nodes of 0.2.0 know it. Otherwise a node lists it as a capability. */
   readonly everyNode?: boolean;
-  /** Description for the OpenAPI document and the tools of agents, and the rest of the schema. */
+  /** For the OpenAPI document and agents' tools. */
   readonly document: string;
   readonly schema: { readonly default?: unknown; readonly examples: readonly unknown[] };
-  /** The comment in the client's types; the command's option: its value and its meaning. */
+  /** Comment in the client's types; value and meaning of the command's option. */
   readonly client: string;
   readonly command: readonly string[];
   readonly placeholder?: string;
@@ -36,7 +35,7 @@ export function rowOf(field: FinishingField): FinishingRow {
   return rows[field];
 }
 
-/** Type of a field in JSON and code samples. */
+/** For JSON and code samples. */
 export function fieldKind(field: string): 'text' | 'boolean' | 'number' {
   const { boolean, number } = (rows as { [field: string]: FinishingRow })[field] ?? {};
   if (boolean) return 'boolean';
@@ -44,8 +43,8 @@ export function fieldKind(field: string): 'text' | 'boolean' | 'number' {
 }
 
 /**
- * Numbers and booleans can be their text too: generators of clients know no type with several. Some
- * clients would send a default, which is not the same as nothing.
+ * A number or boolean may also be a text: client generators know no type with several. No default:
+ * some clients would send it, which differs from an absent field.
  */
 export function jsonSchemaOf(field: FinishingField) {
   const { number, document, schema } = rowOf(field);
@@ -71,11 +70,11 @@ export type CapableField = Exclude<OwnField, FieldWith<{ everyNode: boolean }>>;
 type OwnNumberField = Extract<NumberField, OwnField>;
 
 const OWN_FIELDS = FINISHING_FIELDS.filter((field): field is OwnField => !rowOf(field).of);
-/** A node lists the capability `finishing.<field>` if it follows one of these. */
+/** A node lists the capability `finishing.<field>` for each of these it supports. */
 export const CAPABLE_FIELDS = OWN_FIELDS.filter(
   (field): field is CapableField => !rowOf(field).everyNode,
 );
-/** Each is a number of `Finishing` and, under its property's name, of the wire, 0: absent. */
+/** Numbers of `Finishing` and, with their property's name, of the wire; 0: absent. */
 export const OWN_NUMBER_FIELDS = OWN_FIELDS.filter(
   (field): field is OwnNumberField => rowOf(field).number !== undefined,
 );
@@ -93,7 +92,6 @@ const PROPERTIES = new Map(
   }),
 );
 
-/** The property of `Finishing` that a field gives. */
 export function propertyOf<Field extends OwnNumberField | CapableField>(field: Field) {
   return PROPERTIES.get(field) as PropertyOf<Field>;
 }

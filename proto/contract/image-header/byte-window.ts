@@ -1,18 +1,14 @@
-/** The input and the result of every reader of an image header. */
 import type { InputFormat } from '../formats.ts';
 
-/** Reads up to `length` bytes at `offset`; fewer at the end of the file. */
+/** Returns fewer bytes at the end of the file. */
 export type ByteReader = (offset: number, length: number) => Promise<Uint8Array> | Uint8Array;
 
-/** One read: a page of the file system, and more than any single header structure. */
+/** A page of the file system. Larger than any header structure. */
 export const WINDOW_BYTES = 4096;
-/** Reads of one file. A JPEG of 50 MB in full APP segments takes 800. */
+/** Of one file. A JPEG of 50 MB in full APP segments takes 800. */
 const WINDOW_READS_MAX = 4096;
 
-/**
- * Random access to a file of unknown honesty: exact lengths or nothing, and a bound on how often
- * the file is touched. It knows no format.
- */
+/** Random access with exact lengths and a bounded number of reads. */
 export class ByteWindow {
   readonly #read: ByteReader;
   readonly sizeBytes: number;
@@ -26,8 +22,8 @@ export class ByteWindow {
   }
 
   /**
-   * Exactly `length` bytes (at most WINDOW_BYTES) at `offset`, valid until the next call; undefined
-   * past the end of the file, and once the reads are used up.
+   * Exactly `length` bytes (at most WINDOW_BYTES), valid until the next call. undefined: beyond the
+   * end, or no reads are left.
    */
   async at(offset: number, length: number): Promise<Buffer | undefined> {
     if (length > WINDOW_BYTES || offset + length > this.sizeBytes) return undefined;
@@ -42,13 +38,13 @@ export class ByteWindow {
     return this.#held.subarray(offset - this.#start, offset - this.#start + length);
   }
 
-  /** One byte at `offset` or more, as many as one read gave; undefined like `at`. */
+  /** At least one byte, and the rest of its read. undefined like `at`. */
   async from(offset: number): Promise<Buffer | undefined> {
     const first = await this.at(offset, 1);
     return first && this.#held.subarray(offset - this.#start);
   }
 
-  /** Up to `length` bytes at `offset`: as many as the file still has. */
+  /** Fewer bytes at the end of the file. */
   async upTo(offset: number, length: number): Promise<Buffer> {
     const there = Math.max(0, Math.min(length, this.sizeBytes - offset));
     return (await this.at(offset, there)) ?? Buffer.alloc(0);
@@ -61,12 +57,12 @@ export function windowOf(file: Buffer): ByteWindow {
 
 export interface ImageHeader {
   readonly format: InputFormat;
-  /** Pixels as stored (before EXIF or irot); undefined where the header does not show them. */
+  /** Stored pixels, before EXIF or irot. undefined: not in the header. */
   readonly width: number | undefined;
   readonly height: number | undefined;
-  /** More than one frame: refused by the contract. An AVIF grid is not an animation. */
+  /** More than one frame. An AVIF grid is not an animation. */
   readonly animated: boolean;
 }
 
-/** Variant of a format that no decoder here reads: its name, to follow "this is". */
+/** An unsupported variant's name, to follow "this is". */
 export type UnreadVariant = string;

@@ -1,11 +1,11 @@
-/** Names a file that is not of an input format, by its first bytes alone. */
+/** Names files of other formats by their first bytes. */
 
-/** Enough for the head of a web page, an SVG behind a comment, or the headers of an answer. */
+/** Fits the head of a web page, an SVG after a comment, or an answer's headers. */
 export const KIND_BYTES = 2048;
 
 type Kind = readonly [kind: string, ...starts: string[]];
 
-/** Signatures in Latin-1, with `?` for any byte. The first that fits counts. */
+/** Signatures in Latin-1; `?` is any byte. The first match counts. */
 const BY_SIGNATURE: readonly Kind[] = [
   ['a GIF picture', 'GIF8'],
   ['a camera raw file', 'II*\0????CR', 'IIU\0', 'IIRO', 'IIRS', 'MMOR', 'II\x1a\0'],
@@ -24,11 +24,11 @@ const BY_SIGNATURE: readonly Kind[] = [
   ['a WebM or Matroska video', '\x1aE\xdf\xa3'],
   ['an AVI video', 'RIFF????AVI '],
   ['a sound file', 'RIFF????WAVE', 'ID3', '\xff\xfb', 'OggS', 'fLaC'],
-  // Files from before ISO media files have no ftyp in front.
+  // Files older than ISO media files begin without ftyp.
   ['a QuickTime video (MOV)', '????moov', '????mdat', '????wide'],
 ];
 
-/** Kinds by the major brand of an ISO media file (mp4ra.org). */
+/** By the major brand of an ISO media file (mp4ra.org). */
 const BY_BRAND: readonly Kind[] = [
   ['a QuickTime video (MOV)', 'qt  '],
   ['a camera raw file (CR3)', 'crx '],
@@ -38,7 +38,7 @@ const BY_BRAND: readonly Kind[] = [
   ['an MP4 video', 'iso', 'mp4', 'avc1', 'M4V', 'dash', 'MSNV', 'mmp4', 'f4v '],
 ];
 
-/** Kinds of texts by their start after the prologue. */
+/** By the start of a text after its prologue. */
 const BY_TEXT: readonly (readonly [kind: string, start: RegExp])[] = [
   ['an SVG drawing', /^(<!DOCTYPE svg[^>]*>\s*)?<svg[\s>]/i],
   ['a web page (HTML)', /^<(!doctype html|html|head|body|script|meta|title|div|p|h1)\b/i],
@@ -49,9 +49,9 @@ const BY_TEXT: readonly (readonly [kind: string, start: RegExp])[] = [
     /^(data:[\w/+.-]+;base64,|\/9j\/|iVBORw0KGgo|UklGR)/,
   ],
 ];
-/** Markup in front of the first element, or around it. */
+/** Markup before or around the first element. */
 const PROLOGUE = /^\xef\xbb\xbf|<!--[\s\S]*?-->|<\?xml[^>]*>/g;
-/** All controls but white space: UTF-16 has zeros. */
+/** Controls except white space. UTF-16 has zeros. */
 const NO_TEXT = /(?![\t\n\v\f\r])\p{Cc}/u;
 
 function find(kinds: readonly Kind[], text: string): string | undefined {
@@ -60,10 +60,10 @@ function find(kinds: readonly Kind[], text: string): string | undefined {
   return kinds.find(([, ...starts]) => starts.some(fits))?.[0];
 }
 
-/** A byte above 127 that was taken for text and written as UTF-8 or ASCII. */
+/** A byte above 127 that was read as text and written as UTF-8 or ASCII. */
 const HIGH = '(?:[\\xc2-\\xdf][\\x80-\\xbf]|[\\xe0-\\xef][\\x80-\\xbf]{2}|\\?)';
 const FF = '(?:\\xef\\xbf\\xbd|\\xc3\\xbf|\\?)';
-/** How the formats begin after that; bytes above 127 may be left out, and line ends changed. */
+/** Signatures after that. Bytes above 127 may be missing, and line ends changed. */
 const READ_AS_TEXT: readonly (readonly [format: string, start: RegExp])[] = [
   pattern('JPEG', `^${FF}${HIGH}${FF}${HIGH}(\\0|.{1,8}?[\\w./:]{4,32}\\0)`, '^\\0\\x10JFIF\\0'),
   pattern('PNG', `^(${HIGH}|[\\t\\x89])?PNG[\\r\\n]+\\x1a[\\r\\n]`),
@@ -90,17 +90,17 @@ function pattern(name: string, ...starts: readonly string[]): readonly [string, 
   return [name, new RegExp(starts.join('|'), 's')];
 }
 
-/** The least characters beyond ASCII that show it: binary files are not UTF-8 by chance. */
+/** A binary file rarely has so many valid UTF-8 characters by chance. */
 const MANGLED_MIN = 8;
 const REPLACEMENT = /\ufffd/g;
 
-/** Whether a binary file was read as text and written as UTF-8. @param start as of `kindOfFile` */
+/** A binary file was read as text and written as UTF-8. @param start as for `kindOfFile` */
 export function isReadAsText(start: Buffer, characters = /[^\0-\x7f]/g): boolean {
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(start, { stream: true });
     return NO_TEXT.test(text) && (text.match(characters)?.length ?? 0) >= MANGLED_MIN;
   } catch {
-    // It is no UTF-8.
+    // Not UTF-8.
     return false;
   }
 }
@@ -108,7 +108,7 @@ export function isReadAsText(start: Buffer, characters = /[^\0-\x7f]/g): boolean
 export const SEND_BYTES =
   'Read and send the file as bytes, such as by arrayBuffer() in JavaScript or .content in Python.';
 
-/** An image that was spoilt on the way. `kind` is as of `kindOfFile`. */
+/** An image damaged by text conversion. `kind` as in `kindOfFile`. */
 export function spoiltImage(
   start: Buffer,
 ): { readonly kind: string; readonly send: string } | undefined {
@@ -128,7 +128,7 @@ function readAsText(what: string) {
   return { kind: `${what} whose bytes were read as text on the way`, send: SEND_BYTES };
 }
 
-/** To follow "this is". Undefined: not known. @param start the first KIND_BYTES, or the whole file */
+/** Follows "this is". undefined: unknown. @param start the first KIND_BYTES, or the whole file */
 export function kindOfFile(start: Buffer): string | undefined {
   if (start.length === 0) return 'an empty file';
   if (start.every(byte => byte === 0)) return 'a file of zeros';
@@ -137,7 +137,7 @@ export function kindOfFile(start: Buffer): string | undefined {
   const seen = find(BY_SIGNATURE, text);
   if (seen !== undefined) return seen;
   if (text.startsWith('\xff\xfe') || text.startsWith('\xfe\xff')) return 'plain text (UTF-16)';
-  // C1 controls of Latin-1 are parts of characters in UTF-8.
+  // Latin-1's C1 controls are parts of UTF-8 characters.
   if (NO_TEXT.test(text.replaceAll(/[\x80-\xff]/g, ''))) return undefined;
   const inner = text.replaceAll(PROLOGUE, '').trimStart();
   return BY_TEXT.find(([, known]) => known.test(inner))?.[0] ?? 'plain text';

@@ -1,7 +1,4 @@
-/**
- * An AVIF or HEIC file in memory: its colours, and the facts that a decoder needs before it gets a
- * HEIC.
- */
+/** Colours of an AVIF or HEIC in memory, and the facts that a decoder needs for a HEIC. */
 import { ContractError } from '../errors.ts';
 import type { Size } from '../finishing.ts';
 import { windowOf } from './byte-window.ts';
@@ -19,31 +16,30 @@ import {
 import { type Extent, type HeifItems, readExtents } from './heif-items.ts';
 import { type Box, StepBudget } from './iso-boxes.ts';
 
-/** Steps in a file that is in memory: 8,000 tiles. libheif itself takes 1000 items. */
+/** 8,000 tiles. libheif takes 1000 items. */
 const FILE_STEPS_MAX = 40_000;
 
 /** Code points of ITU-T H.273. */
 export interface Cicp {
   readonly primaries: number;
   readonly transfer: number;
-  /** Samples are in video's narrow range: in 8 bits, 16 is black and 235 white. */
+  /** Video range: in 8 bits, 16 is black and 235 white. */
   readonly isNarrow: boolean;
-  /** The colours are coded as green, blue and red (H.273, table 4), not as luma and chroma. */
+  /** Green, blue and red (H.273, table 4), not luma and chroma. */
   readonly isRgb: boolean;
 }
 
 interface HeifColour {
-  /** The values of a `colr` box of type nclx (ISO/IEC 14496-12, 12.1.5). */
+  /** From a `colr` box of type nclx (ISO/IEC 14496-12, 12.1.5). */
   readonly cicp: Cicp | undefined;
-  /** An ICC profile, which may stand beside code points. */
+  /** May occur together with code points. */
   readonly profile: Buffer | undefined;
 }
 
 const NCLX_BYTES = 11;
-/** The highest bit of its last byte. */
+/** The highest bit of the last byte. */
 const FULL_RANGE = 0x80;
 
-/** The first of each that one of the items has. */
 function readColour(file: Buffer, items: HeifItems, ids: readonly number[]): HeifColour {
   let cicp: Cicp | undefined;
   let profile: Buffer | undefined;
@@ -62,25 +58,24 @@ function readColour(file: Buffer, items: HeifItems, ids: readonly number[]): Hei
   return { cicp, profile };
 }
 
-/** Colours are multiplied by alpha (ISO/IEC 23000-22, 7.3.5.2). */
+/** ISO/IEC 23000-22, 7.3.5.2. */
 function isPremultiplied({ references }: HeifItems, id: number): boolean {
   return references.some(({ type, from }) => type === 'prem' && from === id);
 }
 
 interface AvifColour extends HeifColour {
-  /** Decoders hand such colours out as they are. */
+  /** Decoders return such colours unchanged. */
   readonly premultiplied: boolean;
   readonly isGrey: boolean;
 }
 
-/** The items of a file in memory. */
 export interface FileItems extends HeifItems {
   readonly extents: ReadonlyMap<number, readonly Extent[]>;
-  /** Alpha planes, by the item that they belong to. */
+  /** By the item that they belong to. */
   readonly alphas: ReadonlyMap<number, readonly number[]>;
 }
 
-/** Undefined: there are none. */
+/** undefined: the file has no items. */
 export async function readFileItems(file: Buffer): Promise<FileItems | undefined> {
   const window = windowOf(file);
   const budget = new StepBudget(FILE_STEPS_MAX);
@@ -90,7 +85,7 @@ export async function readFileItems(file: Buffer): Promise<FileItems | undefined
   return { ...items, extents, alphas: alphasIn(file, items) };
 }
 
-/** What an item is coded as: all of its extents, in their order. */
+/** The item's coded data: its extents in order. */
 export function bytesOf(file: Buffer, { extents }: FileItems, id: number): Buffer {
   return Buffer.concat((extents.get(id) ?? []).map(({ start, end }) => file.subarray(start, end)));
 }
@@ -98,7 +93,7 @@ export function bytesOf(file: Buffer, { extents }: FileItems, id: number): Buffe
 /** In the third byte of `av1C` (AV1 in ISO files, 2.3.3). */
 const MONOCHROME = 0x10;
 
-/** Reads the colours of an AVIF's primary item, or of the first one that it is made of. */
+/** Of the primary item, or of its first input. */
 export async function readAvifColour(file: Buffer): Promise<AvifColour> {
   const { items } = await readIsoFile(windowOf(file), new StepBudget());
   if (items?.primaryId === undefined) {
@@ -114,52 +109,48 @@ export async function readAvifColour(file: Buffer): Promise<AvifColour> {
   };
 }
 
-/** A rectangle in pixels of the stored picture. */
+/** In pixels of the stored picture. */
 interface Crop extends Size {
   readonly left: number;
   readonly top: number;
 }
 
-/** A turn as Exif numbers it: 1 is none, 6 a quarter clockwise. */
+/** Exif's numbers: 1 is upright, 6 a quarter clockwise. */
 export type Orientation = 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8;
 
 /**
- * The facts that a decoder needs of a HEIC, and to which its answer is compared. The picture is the
- * primary item; gain maps, depth maps, thumbnails, other pictures and sequences of the file are no
- * part of it.
+ * Needed by a decoder, and compared with its output. Only the primary item counts; gain maps, depth
+ * maps, thumbnails and sequences do not.
  */
 export interface HeifFacts {
-  /** Pixels of the picture as it is shown: cropped (`clap`), turned (`irot`, `imir`). */
+  /** As shown: cropped (`clap`) and turned (`irot`, `imir`). */
   readonly width: number;
   readonly height: number;
-  /** The size before that: of the decoded picture, with a grid put together. */
+  /** Of the decoded picture, with its grid assembled. */
   readonly storedWidth: number;
   readonly storedHeight: number;
-  /** The part of the stored picture that is shown, before it is turned. */
+  /** The shown part of the stored picture, before turning. */
   readonly crop: Crop;
-  /** The whole turn from the stored picture to the one shown. */
+  /** From the stored picture to the shown one. */
   readonly orientation: Orientation;
-  /** Code points; decoders hand colours out without converting them. */
+  /** Decoders do not convert the colours. */
   readonly cicp: Cicp | undefined;
-  /** The ICC profile, where there is one. It outranks the code points. */
+  /** Takes precedence over the code points. */
   readonly profile: Buffer | undefined;
   readonly hasAlpha: boolean;
-  /** Colours are multiplied by alpha. */
   readonly premultiplied: boolean;
 }
 
 const ORIENTATIONS: Readonly<Record<'straight' | 'mirrored', readonly Orientation[]>> = {
-  // The index counts quarters clockwise. `mirrored` is mirrored left to right before that.
+  // Indexed by quarters clockwise. `mirrored`: left to right, before turning.
   straight: [1, 6, 3, 8],
   mirrored: [2, 7, 4, 5],
 };
 
 /**
- * Reads the facts of a HEIC in memory. Rotation and mirroring are those of the container; Exif's
- * orientation counts where the container has neither. Every item that the picture is made of has
- * to be coded in HEVC and to lie within the file: no other decoder is reached behind this.
- * @throws ContractError UNSUPPORTED_IMAGE_FORMAT (coded in something else),
- * PROCESSING_FAILED (damaged, or parts of it are missing)
+ * Exif's orientation counts only if the container has none. Every item of the picture must be HEVC
+ * and lie within the file, so that no other decoder is reached.
+ * @throws ContractError UNSUPPORTED_IMAGE_FORMAT (another coding), PROCESSING_FAILED (damaged)
  */
 export async function readHeif(file: Buffer): Promise<HeifFacts> {
   const items = await readFileItems(file);
@@ -174,7 +165,7 @@ export async function readHeif(file: Buffer): Promise<HeifFacts> {
   const grid = items.types.get(picture) === GRID ? readGrid(file, items, picture) : undefined;
   const stored = grid ?? itemSize(file, items, picture);
   if (!stored?.width || !stored.height) throw damage('its size cannot be read');
-  // The picture's own properties apply first, then those of what is made of it.
+  // The picture's own properties apply first, then those of derived items.
   const shown = readTransforms(file, items, ids.toReversed(), stored);
   const exif = shown.isTurned ? 1 : readExifOrientation(file, items, ids);
   const isSwapped = exif >= 5;
@@ -201,10 +192,10 @@ const ALPHA_TYPES = [
 ];
 const NAME_BYTES_MAX = 64;
 
-/** Alpha planes by what they belong to. Other auxiliary items are depths, gain maps and mattes. */
+/** By the item that they belong to. Other auxiliary items are depths, gain maps and mattes. */
 function alphasIn(file: Buffer, items: HeifItems): ReadonlyMap<number, readonly number[]> {
   const known = new Map<number, boolean>();
-  // Judges each item once: as many can refer to it as it has properties.
+  // Judges each item once, since many may refer to it.
   const isAlpha = (id: number) => {
     const is = known.get(id) ?? saysAlpha(id);
     known.set(id, is);
@@ -229,7 +220,7 @@ function alphasIn(file: Buffer, items: HeifItems): ReadonlyMap<number, readonly 
   return alphas;
 }
 
-/** Items that are not of the picture (Exif, a thumbnail, a gain map) may be damaged or missing. */
+/** Other items (Exif, a thumbnail, a gain map) may be damaged or missing. */
 function requireParts(items: FileItems, planes: readonly number[]): void {
   for (const plane of planes) {
     const isGrid = items.types.get(plane) === GRID;
@@ -243,7 +234,7 @@ function requireParts(items: FileItems, planes: readonly number[]): void {
   }
 }
 
-/** Tiles lie row by row. */
+/** Row by row. */
 interface Grid extends Size {
   readonly columns: number;
   readonly rows: number;
@@ -251,7 +242,7 @@ interface Grid extends Size {
 
 const GRID_BYTES_MAX = 12;
 
-/** Undefined: it does not say. */
+/** undefined: not stated. */
 export function itemSize(file: Buffer, items: HeifItems, id: number): Size | undefined {
   const ispe = propertiesOf(items, id).find(({ type }) => type === 'ispe');
   if (ispe === undefined || ispe.end - ispe.start < 12) return undefined;
@@ -279,17 +270,17 @@ export function readGrid(file: Buffer, items: FileItems, id: number): Grid {
 interface Shown extends Size {
   readonly crop: Crop;
   readonly orientation: Orientation;
-  /** Something says how the picture is turned, if only that it is not. */
+  /** The orientation is stated, even if it is upright. */
   readonly isTurned: boolean;
 }
 
-/** Mirrored left to right first, then turned by quarters clockwise. */
+/** First mirrored left to right, then turned clockwise. */
 interface Turn {
   readonly isMirrored: boolean;
   readonly quarters: number;
 }
 
-/** @param ids what applies first comes first */
+/** @param ids in the order in which their properties apply */
 function readTransforms(
   file: Buffer,
   items: HeifItems,
@@ -317,9 +308,9 @@ function readTransforms(
 }
 
 function turnOn({ isMirrored, quarters }: Turn, type: 'irot' | 'imir', value: number): Turn {
-  // Quarters anticlockwise.
+  // Counts quarters anticlockwise.
   if (type === 'irot') return { isMirrored, quarters: (quarters + 4 - (value & 3)) % 4 };
-  // 1 exchanges left and right, 0 top and bottom: the same, turned by half.
+  // 1 exchanges left and right, 0 top and bottom, which is the same plus half a turn.
   const half = (value & 1) === 1 ? 0 : 2;
   return { isMirrored: !isMirrored, quarters: (4 - quarters + half) % 4 };
 }
@@ -331,7 +322,7 @@ interface Span {
   readonly length: number;
 }
 
-/** Clean aperture (ISO/IEC 14496-12, 12.1.4), rounded to pixels and kept within the picture. */
+/** Clean aperture (ISO/IEC 14496-12, 12.1.4), in whole pixels within the picture. */
 function crop(
   file: Buffer,
   { start, end }: Box,
@@ -346,13 +337,13 @@ function crop(
     const last = Math.round(first + aperture - 1);
     const from = Math.max(first, 0);
     const length = Math.min(last, size - 1) - from + 1;
-    // NaN of a denominator of 0 is refused too.
+    // Refuses NaN, too, from a denominator of 0.
     if (!(length > 0)) throw damage('its crop leaves nothing');
     return { from, length };
   };
   const fromEnd = ({ from, length }: Span, size: number, isFromEnd: boolean): Span =>
     isFromEnd ? { from: size - from - length, length } : { from, length };
-  // A side of the turned picture runs along a side of the stored one, one way or the other.
+  // Maps the sides of the turned picture to those of the stored one.
   const isSwapped = quarters % 2 === 1;
   const [across, down] = [
     side(isSwapped ? height : width, start),
@@ -374,7 +365,7 @@ function crop(
 const ORIENTATION_TAG = 0x0112;
 const IFD_ENTRY_BYTES = 12;
 
-/** Exif 3.0, 4.6.2 (a TIFF file); ISO/IEC 23008-12, annex A.2.1. 1 where it cannot be read. */
+/** Exif 3.0, 4.6.2 (a TIFF file); ISO/IEC 23008-12, annex A.2.1. 1: unreadable. */
 function readExifOrientation(file: Buffer, items: FileItems, ids: readonly number[]): Orientation {
   const exif = items.references.find(
     ({ type, from, to }) =>

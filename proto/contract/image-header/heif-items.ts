@@ -1,7 +1,6 @@
 /**
- * The items of a HEIF file (ISO/IEC 23008-12; boxes of ISO/IEC 14496-12, 8.11): what its box `meta`
- * says of the pictures in it, of how they belong together and of where they lie. It knows nothing
- * of what they mean.
+ * The items of a HEIF file (ISO/IEC 23008-12; boxes of ISO/IEC 14496-12, 8.11), from its `meta`
+ * box.
  */
 import { type ByteWindow, WINDOW_BYTES } from './byte-window.ts';
 import { type Box, boxes, type StepBudget } from './iso-boxes.ts';
@@ -16,13 +15,13 @@ export interface HeifItems {
   readonly primaryId: number | undefined;
   readonly types: ReadonlyMap<number, string>;
   readonly references: readonly ItemReference[];
-  /** The properties of each item, in the order in which they apply. */
+  /** In the order in which they apply. */
   readonly properties: ReadonlyMap<number, readonly Box[]>;
   readonly iloc: Box | undefined;
   readonly idat: Box | undefined;
 }
 
-/** Reads numbers one after the other; behind the end they are 0, and `overrun` is true. */
+/** Reads numbers in sequence. Beyond the end they are 0, and `overrun` is true. */
 class Cursor {
   readonly #window: ByteWindow;
   readonly #end: number;
@@ -35,7 +34,7 @@ class Cursor {
     this.#end = end;
   }
 
-  /** Big endian, 0 to 8 bytes; more bytes are an overrun. */
+  /** Big endian, 0 to 8 bytes. */
   async number(bytes: number): Promise<number> {
     if (bytes === 0) return 0;
     const isInside = bytes <= 8 && this.at + bytes <= this.#end;
@@ -47,7 +46,7 @@ class Cursor {
     return held.readUIntBE(0, bytes - 4) * 2 ** 32 + held.readUInt32BE(bytes - 4);
   }
 
-  /** Returns none if some of them are missing. */
+  /** Empty: some are missing. */
   async numbers(count: number, bytes: number): Promise<number[]> {
     const numbers: number[] = [];
     while (numbers.length < count) {
@@ -63,7 +62,7 @@ class Cursor {
   }
 }
 
-/** @param meta of a file; its first one counts. */
+/** @param meta the file's first one */
 export async function readItems(
   window: ByteWindow,
   meta: Box,
@@ -127,10 +126,7 @@ async function readReferences(window: ByteWindow, iref: Box, budget: StepBudget)
   return references;
 }
 
-/**
- * The most properties of an item in one step: real items have up to seven. 255 of each of 8000 took
- * 0.2 s of who reads a header.
- */
+/** Real items have up to seven. 255 for each of 8000 items took 0.2 s. */
 const PROPERTIES_A_STEP = 8;
 
 async function readProperties(
@@ -159,7 +155,7 @@ async function readProperties(
       const count = await cursor.number(1);
       if (!budget.take(Math.floor(count / PROPERTIES_A_STEP))) break;
       const indices = await cursor.numbers(count, indexBytes);
-      // Counted from 1; 0 stands for none.
+      // Counted from 1; 0: none.
       const own = indices.flatMap(index => properties[(index & (essentialBit - 1)) - 1] ?? []);
       const known = byId.get(id);
       if (known === undefined) byId.set(id, own);
@@ -169,13 +165,13 @@ async function readProperties(
   return byId;
 }
 
-/** Bytes of the file. */
+/** Offsets in the file. */
 export interface Extent {
   readonly start: number;
   readonly end: number;
 }
 
-/** Reads the extents of every item that lies wholly within the file. */
+/** Only of items wholly within the file. */
 export async function readExtents(
   window: ByteWindow,
   { iloc, idat }: HeifItems,
@@ -209,7 +205,7 @@ export async function readExtents(
     const end = Math.min(source?.end ?? 0, window.sizeBytes);
     const isWhole = !cursor.overrun && extents.length === count;
     const isInside = extents.every(extent => extent.start <= extent.end && extent.end <= end);
-    // The same bytes many times over would fill the memory of who puts them together.
+    // Repeating the same bytes many times could fill the memory.
     const bytes = extents.reduce((sum, extent) => sum + extent.end - extent.start, 0);
     const isShort = bytes <= window.sizeBytes;
     if (isWhole && isInside && isShort && !isElsewhere && method <= 1) byId.set(id, extents);

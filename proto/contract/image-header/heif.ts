@@ -1,7 +1,6 @@
 /**
- * HEIF (ISO/IEC 23008-12) as AVIF (AV1 Image File Format 1.1) and as HEIC. The brands say what a
- * file may hold, its primary item what it does hold: a picture in AV1 is AVIF, one in HEVC is HEIC,
- * whatever the brands, and whatever else is in the file.
+ * HEIF (ISO/IEC 23008-12). The primary item decides, not the brands: AV1 is AVIF (AV1 Image File
+ * Format 1.1), HEVC is HEIC.
  */
 import type { Size } from '../finishing.ts';
 import { type ByteReader, ByteWindow, type ImageHeader } from './byte-window.ts';
@@ -10,25 +9,25 @@ import { type Box, boxes, StepBudget } from './iso-boxes.ts';
 
 export type { Box };
 
-/** Brands read of one ftyp box; real files have fewer than ten. */
+/** Of one ftyp box; real files have fewer than ten. */
 const BRANDS_MAX = 64;
 const AVIF_SEQUENCE = 'avis';
-/** The promises of these brands count if the primary item cannot be read. */
+/** Used if the primary item cannot be read. */
 const AVIF_BRANDS = ['avif', AVIF_SEQUENCE];
 const HEIC_SEQUENCES = ['hevc', 'hevx', 'hevm', 'hevs'];
 const HEIC_BRANDS = ['heic', 'heix', 'heim', 'heis', ...HEIC_SEQUENCES];
-/** Types of items, by what they are coded in. */
+/** Item types by their coding. */
 export const CODED: Readonly<Record<string, 'avif' | 'heic' | undefined>> = {
   av01: 'avif',
   hvc1: 'heic',
   hev1: 'heic',
 };
 export const GRID = 'grid';
-/** Items made of their first input alone, as far as it is looked at here: a gain map is not. */
+/** Derived items of which only the first input counts here: a gain map does not. */
 const ONE_INPUT = ['iden', 'tmap'];
-/** Items made of other items. */
+/** Types of items that are made of others. */
 const DERIVED = [GRID, 'iovl', ...ONE_INPUT];
-/** Derived items that stand one upon the other; real files have one. */
+/** Nested derived items; real files have one. */
 const DEPTH_MAX = 8;
 
 export function isIsoFile(start: Buffer): boolean {
@@ -44,7 +43,7 @@ async function readBrands(window: ByteWindow, ftyp: Box): Promise<ReadonlySet<st
   return brands;
 }
 
-/** Boxes on the way from `moov` to how many pictures a track has. */
+/** Boxes from `moov` to a track's number of pictures. */
 const SAMPLE_PATH = ['trak', 'mdia', 'minf', 'stbl'];
 
 async function readSampleCounts(
@@ -65,7 +64,6 @@ async function readSampleCounts(
   return counts;
 }
 
-/** The items that a derived item is made of. */
 export function inputsOf({ references }: HeifItems, id: number): readonly number[] | undefined {
   return references.find(({ type, from }) => type === 'dimg' && from === id)?.to;
 }
@@ -75,7 +73,7 @@ interface PathItem {
   readonly type: string;
 }
 
-/** The primary item, what it is made of first, and so on down to what is coded. */
+/** The primary item, then each first input, down to the coded item. */
 export function pathOf(items: HeifItems): readonly PathItem[] {
   const path: PathItem[] = [];
   let id = items.primaryId;
@@ -88,16 +86,13 @@ export function pathOf(items: HeifItems): readonly PathItem[] {
   return path;
 }
 
-/** Undefined: the file does not show it. */
+/** undefined: unknown. */
 export function codedIn(path: readonly PathItem[]): PathItem | undefined {
   const last = path.at(-1);
   return last === undefined || DERIVED.includes(last.type) ? undefined : last;
 }
 
-/**
- * The primary item, and what it is another name of down to the picture itself: its base, where it
- * is one with a gain map. Empty: it cannot be read.
- */
+/** The primary item, and its base if it is one with a gain map. Empty: unreadable. */
 export function pictureIds(items: HeifItems): readonly number[] {
   const path = pathOf(items);
   const depth = path.findIndex(({ type }) => !ONE_INPUT.includes(type));
@@ -138,8 +133,8 @@ export async function readIsoFile(window: ByteWindow, budget: StepBudget): Promi
 }
 
 /**
- * The size is that of the item that the picture is made of, a grid's own one included; rotation and
- * cropping are not applied. Undefined: an ISO file that is neither AVIF nor HEIC.
+ * The size is that of the picture's item or grid, before rotation and cropping. undefined: neither
+ * AVIF nor HEIC.
  */
 export async function readHeifHeader(window: ByteWindow): Promise<ImageHeader | undefined> {
   const { brands, items, sampleCounts } = await readIsoFile(window, new StepBudget());
@@ -150,14 +145,14 @@ export async function readHeifHeader(window: ByteWindow): Promise<ImageHeader | 
   const format = coding === undefined ? promised : CODED[coding];
   if (format === undefined) return undefined;
   const size = items && (await readSize(window, items, pictureIds(items).at(-1)));
-  // A sequence of one picture, which is an item as well, is that picture.
+  // A sequence of one picture that is also an item is a still picture.
   const isOne = sampleCounts.length > 0 && sampleCounts.every(count => count === 1);
   const isStill = coding !== undefined && (format === 'heic' || isOne);
   const isSequence = isOf(format === 'heic' ? HEIC_SEQUENCES : [AVIF_SEQUENCE]);
   return { format, width: size?.width, height: size?.height, animated: isSequence && !isStill };
 }
 
-/** Names the content of an ISO file that has no header here, for an error. */
+/** Describes an unsupported ISO file, for an error. */
 export async function nameIsoFile(read: ByteReader, sizeBytes: number): Promise<string> {
   const window = new ByteWindow(read, sizeBytes);
   const { brands, items } = await readIsoFile(window, new StepBudget());
@@ -166,7 +161,7 @@ export async function nameIsoFile(read: ByteReader, sizeBytes: number): Promise<
   return `an ISO media file of the brand ${printable([...brands][0] ?? '')}`;
 }
 
-/** Four characters of a file that nobody vouches for. */
+/** For four characters of an untrusted file. */
 export function printable(name: string): string {
   return `"${name.replace(/[^ !#-~]/g, '?')}"`;
 }

@@ -1,17 +1,14 @@
-/** Boxes of the ISO base media file format (ISO/IEC 14496-12): the frame of AVIF and JPEG XL. */
+/** Boxes of the ISO base media file format (ISO/IEC 14496-12), used by AVIF and JPEG XL. */
 import type { ByteWindow } from './byte-window.ts';
 
 export interface Box {
   readonly type: string;
   readonly start: number;
-  /** Offset behind its content: never beyond its parent's. */
+  /** Never beyond the parent's end. */
   readonly end: number;
 }
 
-/**
- * Boxes and list entries read of one file, all levels together. A HEIF of 1000 tiles takes about
- * 3100: of each an infe box, a reference and an ipma entry; with what lies where, 5100.
- */
+/** Boxes and list entries read of one file. A HEIF of 1000 tiles takes 3100, with extents 5100. */
 const STEPS_MAX = 8192;
 
 export class StepBudget {
@@ -21,7 +18,7 @@ export class StepBudget {
     this.#left = stepsMax;
   }
 
-  /** False: there are not so many left. */
+  /** False: the budget is spent. */
   take(steps = 1): boolean {
     this.#left -= steps;
     return this.#left >= 0;
@@ -32,8 +29,9 @@ const HEAD_BYTES = 8;
 const LARGE_HEAD_BYTES = 16;
 
 /**
- * The box at `offset` inside a parent that ends at `end`; undefined where none can be read.
- * @param head the file's bytes at `offset`: 16, or fewer at its end
+ * undefined: no valid box at `offset`.
+ * @param end the parent's
+ * @param head 16 bytes at `offset`, or fewer at the file's end
  */
 export function parseBox(head: Buffer, offset: number, end: number): Box | undefined {
   if (head.length < HEAD_BYTES || offset + HEAD_BYTES > end) return undefined;
@@ -48,7 +46,7 @@ export function parseBox(head: Buffer, offset: number, end: number): Box | undef
   return { type, start: offset + headBytes, end: Math.min(end, offset + size) };
 }
 
-/** The boxes in [start, end), in order, until one cannot be read or the budget is spent. */
+/** Ends at an invalid box or without budget. */
 export async function* boxes(
   window: ByteWindow,
   start: number,

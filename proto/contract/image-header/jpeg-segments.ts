@@ -1,4 +1,4 @@
-/** How JPEG frames its segments (ITU-T T.81, annex B): markers, and where a segment ends. */
+/** Markers and segments of JPEG (ITU-T T.81, annex B). */
 
 export const RST_FIRST = 0xd0;
 export const SOI = 0xd8;
@@ -13,29 +13,29 @@ export function isFrameHeader(marker: number): boolean {
   return marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
 }
 
-/** Baseline, extended and progressive, each by Huffman or by arithmetic codes: SOF0 to 2, 9, 10. */
+/** SOF0 to 2, 9 and 10: baseline, extended and progressive, Huffman or arithmetic. */
 const READ_PROCESSES: readonly number[] = [0xc0, 0xc1, 0xc2, 0xc9, 0xca];
 const JPEG_LS = 0xf7;
 const READ_BITS = 8;
 const BITS_MAX = 16;
 
-/** @param bits of a sample; other numbers than a JPEG can have are damage */
+/** @param bits of a sample; impossible numbers mean damage */
 export function nameUnreadFrame(marker: number, bits: number): string | undefined {
   if (marker === JPEG_LS) return 'a JPEG-LS picture';
   if (!READ_PROCESSES.includes(marker)) return 'a lossless or hierarchical JPEG';
   return bits > READ_BITS && bits <= BITS_MAX ? `a JPEG with ${bits} bits a sample` : undefined;
 }
 
-/** Such a marker has neither length nor content. */
+/** Markers without length and content. */
 export function standsAlone(marker: number): boolean {
   return marker === TEM || (marker >= RST_FIRST && marker <= SOI);
 }
 
 /**
- * Finds the byte behind FF that says which marker it is, and skips stray and fill bytes.
- * @param afterFf whether the byte before `from` is FF
- * @param counts whether a marker is one of those to stop at
- * @returns `at` -1 where there is none, and then whether the last byte is FF
+ * Finds the byte after FF that names the marker. Skips stray and fill bytes.
+ * @param afterFf the byte before `from` is FF
+ * @param counts accepts a marker
+ * @returns `at` -1: not found; `afterFf`: the last byte is FF
  */
 export function findMarker(
   bytes: Uint8Array,
@@ -58,7 +58,7 @@ export function findMarker(
   }
 }
 
-/** @param offset of the segment's length; undefined: no segment is so short */
+/** @param offset of the segment's length @returns undefined: invalid */
 export function endOfSegment(offset: number, length: number): number | undefined {
   return length < 2 ? undefined : offset + length;
 }

@@ -1,4 +1,4 @@
-/** The header of JPEG (ITU-T T.81): its segments up to the frame header. */
+/** JPEG (ITU-T T.81): the segments up to the frame header. */
 
 import type { ByteWindow, ImageHeader, UnreadVariant } from './byte-window.ts';
 import {
@@ -12,9 +12,9 @@ import {
   standsAlone,
 } from './jpeg-segments.ts';
 
-/** Segments before the frame header; 50 MB of full APP segments are 800. */
+/** Before the frame header; 50 MB of full APP segments are 800. */
 const SEGMENTS_MAX = 4096;
-/** Fill bytes and stray bytes between all the segments, which libjpeg skips too. */
+/** Total of the fill and stray bytes, which libjpeg skips, too. */
 const STRAY_BYTES_MAX = 65_536;
 
 export function isJpeg(start: Buffer): boolean {
@@ -22,8 +22,7 @@ export function isJpeg(start: Buffer): boolean {
 }
 
 /**
- * The next marker's code and the offset behind it. Skips stray and fill bytes, at most `strayMax`;
- * the marker's own two bytes do not count.
+ * Returns the offset after the marker. Skips at most `strayMax` bytes, without the marker's two.
  */
 async function nextMarker(
   window: ByteWindow,
@@ -54,7 +53,7 @@ export async function readJpeg(window: ByteWindow): Promise<ImageHeader | Unread
     strayLeft -= found.offset - 2 - offset;
     offset = found.offset;
     if (standsAlone(found.marker)) continue;
-    // Pixel data or the end before a frame header: no decoder finds a size either.
+    // Without a frame header decoders find no size either.
     if (found.marker === SOS || found.marker === EOI) return header;
     if (isFrameHeader(found.marker)) {
       const frame = await window.at(offset, 7);

@@ -1,19 +1,19 @@
 /**
  * JPEG XL (ISO/IEC 18181-1, annex D: SizeHeader, ImageMetadata; 18181-2: the container). The
- * codestream comes bare or in the boxes jxlc, or jxlp in parts.
+ * codestream is bare, or in the boxes jxlc or jxlp.
  */
 import { type ByteWindow, type ImageHeader, WINDOW_BYTES, windowOf } from './byte-window.ts';
 import { boxes, StepBudget } from './iso-boxes.ts';
 
 /**
- * The bits up to have_animation are under 30 bytes with every optional field present, those of a
- * plain animation up to its first frame's data fewer than that again.
+ * The bits up to have_animation take under 30 bytes, those of a plain animation's first frame
+ * fewer.
  */
 const SIZE_HEAD_BYTES = 64;
 const CONTAINER_SIGNATURE = Buffer.from([
   0x00, 0x00, 0x00, 0x0c, 0x4a, 0x58, 0x4c, 0x20, 0x0d, 0x0a, 0x87, 0x0a,
 ]);
-/** Width over height by the header's 3-bit ratio; 0 means the width is written out. */
+/** Width over height, by the header's 3-bit ratio; 0: the width is explicit. */
 const RATIOS = [undefined, [1, 1], [12, 10], [4, 3], [3, 2], [16, 9], [5, 4], [2, 1]] as const;
 
 export function isJxlCodestream(start: Buffer): boolean {
@@ -24,7 +24,6 @@ export function isJxlContainer(start: Buffer): boolean {
   return start.length >= 12 && start.subarray(0, 12).equals(CONTAINER_SIGNATURE);
 }
 
-/** Reads a bare codestream or that of a container. */
 export async function readJxl(window: ByteWindow): Promise<ImageHeader> {
   const unread = { format: 'jxl', width: undefined, height: undefined, animated: false } as const;
   const head = await readCodestreamHead(window, SIZE_HEAD_BYTES);
@@ -38,8 +37,8 @@ export async function readJxl(window: ByteWindow): Promise<ImageHeader> {
 }
 
 /**
- * Whether the colours are multiplied by alpha ("associated"). Decoders hand such colours out as they
- * are. False too where the header cannot be read: a decoder will say what is wrong with the file.
+ * The colours are multiplied by alpha; decoders return them unchanged. False also for an unreadable
+ * header, which a decoder will report.
  */
 export async function hasAssociatedAlpha(file: Buffer): Promise<boolean> {
   const head = await readCodestreamHead(windowOf(file), WINDOW_BYTES);
@@ -51,16 +50,15 @@ export async function hasAssociatedAlpha(file: Buffer): Promise<boolean> {
   return alpha?.isAssociated === true && !bits.overrun;
 }
 
-/** The codestream's first bytes, as many as the file has. @param length at most WINDOW_BYTES */
+/** @param length at most WINDOW_BYTES */
 async function readCodestreamHead(window: ByteWindow, length: number): Promise<Buffer> {
   const start = Buffer.from(await window.upTo(0, CONTAINER_SIGNATURE.length));
   if (!isJxlContainer(start)) return await window.upTo(0, length);
-  // Puts it together from the boxes that hold it, in the file's order.
   const parts: Buffer[] = [];
   let bytes = 0;
   for await (const box of boxes(window, 0, window.sizeBytes, new StepBudget())) {
     if (box.type !== 'jxlc' && box.type !== 'jxlp') continue;
-    // A jxlp box begins with its number, which decoders require to be in the file's order.
+    // A jxlp box begins with its number. Decoders require the file's order.
     const start = box.type === 'jxlp' ? box.start + 4 : box.start;
     const part = Buffer.from(await window.upTo(start, Math.min(length - bytes, box.end - start)));
     parts.push(part);
@@ -86,7 +84,7 @@ function skipPreviewSize(bits: BitReader): void {
 }
 
 type Four<T> = readonly [T, T, T, T];
-/** A number is coded as one of four ranges: how many bits it has, and where it begins. */
+/** A number's four ranges: bits and first value of each. */
 interface Ranges {
   readonly bits: Four<number>;
   readonly from: Four<number>;
@@ -106,7 +104,7 @@ const TICKS: Ranges = { bits: [0, 0, 10, 30], from: [100, 1000, 1, 1] };
 const TICKS_DIVISORS: Ranges = { bits: [0, 0, 8, 10], from: [1, 1001, 1, 1] };
 const PASSES: Ranges = { bits: [0, 0, 0, 3], from: [1, 2, 3, 4] };
 const DOWNSAMPLES: Ranges = { bits: [0, 0, 0, 1], from: [0, 1, 2, 3] };
-/** Sizes in bits, by their selector. */
+/** Sizes in bits, by selector. */
 const LOOP_COUNT_BITS = [0, 3, 16, 32] as const;
 const LAST_PASS_BITS = [0, 0, 0, 3] as const;
 const DURATION_BITS = [0, 0, 8, 32] as const;
@@ -122,11 +120,10 @@ function ranged(bits: BitReader, { bits: counts, from }: Ranges): number {
   return from[selector] + bits.bits(counts[selector]);
 }
 
-/** Types of extra channels. */
 const ALPHA = 0;
 const SPOT_COLOUR = 2;
 const CFA = 5;
-/** More is no picture that anybody animates, and none that the service reads. */
+/** Nobody animates such a picture, and the service does not read it. */
 const EXTRA_CHANNELS_MAX = 4;
 
 interface Channel {
@@ -139,7 +136,7 @@ interface Metadata {
   readonly isAnimated: boolean;
   readonly hasTimecodes: boolean;
   readonly hasPreview: boolean;
-  /** Undefined: there are more than EXTRA_CHANNELS_MAX, which are not read. */
+  /** undefined: more than EXTRA_CHANNELS_MAX. */
   readonly channels: readonly Channel[] | undefined;
 }
 
@@ -192,33 +189,32 @@ function readChannel(bits: BitReader): Channel {
 }
 
 /*
- * Whether a JPEG XL that announces an animation has more than one frame (ISO/IEC 18181-1, annexes D
- * and F): its first frame says whether it is the last. Read as far as plain files go; whatever
- * needs more (an ICC profile, own colours, a frame that is cropped or blended) is taken for an
- * animation, as it is announced.
+ * - Decides whether an announced animation has more than one frame (ISO/IEC 18181-1, annexes D and
+ * F) by the first frame's last flag. Anything uncommon (an ICC profile, own colours, a cropped or
+ * blended frame) counts as an animation.
  */
 
 const [RGB, GREY] = [0, 1];
-/** Bits of a white point and of primaries. */
+/** For a white point and primaries. */
 const CUSTOM = 2;
 
 type FrameFacts = Pick<Metadata, 'channels' | 'hasTimecodes'>;
 
-/** @param bits right behind the extra channels; there is no preview */
+/** @param bits after the extra channels; without a preview */
 function hasOneFrame(bits: BitReader, { channels, hasTimecodes }: FrameFacts): boolean {
   if (channels === undefined) return false;
   const isXyb = bits.bool();
   if (!skipColours(bits)) return false;
   const hasDefaultTones = bits.bool();
   if (!hasDefaultTones) bits.skip(TONE_MAPPING_BITS);
-  // No extensions of the metadata, and no transform of its own.
+  // No extensions, and no transform of its own.
   const isPlain = bits.bits(2) === 0 && bits.bool();
   if (!isPlain) return false;
   bits.skipToByte();
   return isLastFrame(bits, isXyb, channels.length, hasTimecodes) && !bits.overrun;
 }
 
-/** False: a profile, or points of its own. */
+/** False: a profile or custom points. */
 function skipColours(bits: BitReader): boolean {
   const isDefault = bits.bool();
   if (isDefault) return true;
@@ -234,7 +230,7 @@ function skipColours(bits: BitReader): boolean {
   return true;
 }
 
-/** False also for a first frame that is not the whole picture by itself. */
+/** False also if the first frame is not the whole picture. */
 function isLastFrame(
   bits: BitReader,
   isXyb: boolean,
@@ -271,7 +267,7 @@ function skipPasses(bits: BitReader): void {
   for (let i = 0; i < downsamples; i += 1) bits.skip(oneOf(bits, LAST_PASS_BITS));
 }
 
-/** Bits of a byte string, least significant first, as JPEG XL writes them. */
+/** Least significant bit first, as in JPEG XL. */
 export class BitReader {
   readonly #bytes: Uint8Array;
   #position = 0;
@@ -280,12 +276,12 @@ export class BitReader {
     this.#bytes = bytes;
   }
 
-  /** More bits were asked for than there are: what was read since is made of zeros. */
+  /** True: the last numbers are made of zeros beyond the end. */
   get overrun(): boolean {
     return this.#position > this.#bytes.length * 8;
   }
 
-  /** An unsigned number of up to 30 bits. */
+  /** Unsigned, up to 30 bits. */
   bits(count: number): number {
     let value = 0;
     for (let i = 0; i < count; i += 1) {

@@ -1,15 +1,12 @@
-/**
- * The header of PNG (ISO/IEC 15948) and of its animations (APNG): an acTL chunk before the first
- * IDAT announces them.
- */
+/** PNG (ISO/IEC 15948). An acTL chunk before the first IDAT announces an animation (APNG). */
 
 import type { ByteWindow, ImageHeader, UnreadVariant } from './byte-window.ts';
 
-/** Chunks read before IDAT; libpng itself stops at 1000 it has to keep. */
+/** Before IDAT; libpng keeps at most 1000. */
 const CHUNKS_MAX = 1024;
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 const IHDR_BYTES = 13;
-/** PNG's own bound on a dimension and a chunk's length. */
+/** PNG's bound of a side and of a chunk's length. */
 const UINT31_MAX = 0x7fff_ffff;
 
 export function isPng(start: Buffer): boolean {
@@ -20,7 +17,7 @@ function dimension(value: number): number | undefined {
   return value > UINT31_MAX ? undefined : value;
 }
 
-/** One frame is a still picture, whatever chunk announces it. */
+/** An announced animation of one frame is a still picture. */
 async function isAnimated(window: ByteWindow, firstChunk: number): Promise<boolean> {
   let offset = firstChunk;
   for (let chunk = 0; chunk < CHUNKS_MAX; chunk += 1) {

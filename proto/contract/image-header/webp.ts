@@ -1,4 +1,4 @@
-/** The header of WebP (RFC 9649): a RIFF file whose first chunk is VP8, VP8L or VP8X. */
+/** WebP (RFC 9649): a RIFF file that begins with VP8, VP8L or VP8X. */
 
 import type { ByteWindow, ImageHeader } from './byte-window.ts';
 
@@ -7,9 +7,9 @@ const VP8L_SIGNATURE = 0x2f;
 const VP8_START_CODE = 0x9d012a;
 const CHUNK_DATA = 20;
 const CHUNK_HEAD_BYTES = 8;
-/** Chunks of an animation that are read for its frames: ICCP, ANIM and unknown ones. */
+/** Read to count an animation's frames. */
 const WEBP_CHUNKS_MAX = 64;
-/** Head of a frame before its data: place, size, duration and flags. */
+/** Position, size, duration and flags before a frame's data. */
 const FRAME_HEAD_BYTES = 16;
 
 export function isWebp(start: Buffer): boolean {
@@ -32,17 +32,14 @@ function lossySize(data: Buffer): Size | undefined {
   return { width: data.readUInt16LE(6) & 0x3fff, height: data.readUInt16LE(8) & 0x3fff };
 }
 
-/** A lossless frame: a signature byte, then 14 bits a side, each less one. */
+/** A lossless frame: a signature byte, then 14 bits a side, less one. */
 function losslessSize(data: Buffer): Size | undefined {
   if (data[0] !== VP8L_SIGNATURE) return undefined;
   const bits = data.readUInt32LE(1);
   return { width: (bits & 0x3fff) + 1, height: ((bits >>> 14) & 0x3fff) + 1 };
 }
 
-/**
- * False where it has one frame, and that is the whole canvas: then there is one picture to see.
- * What cannot be read is taken for an animation, as it is announced.
- */
+/** False: a single frame that fills the canvas. An unreadable animation counts as one. */
 async function isAnimation(window: ByteWindow, canvas: Size): Promise<boolean> {
   let frames = 0;
   let offset = CHUNK_DATA - CHUNK_HEAD_BYTES;

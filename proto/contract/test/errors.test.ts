@@ -1,7 +1,4 @@
-/**
- * The public codes as callers rely on them, written out: what a release must not change. The other
- * columns have tests of their own (docs/errors.md, the wire).
- */
+/** The public codes that callers rely on. A release must not change them. */
 import test from 'ava';
 import { ERROR_CATALOGUE, type ErrorSpec } from '../errors.ts';
 

@@ -3,7 +3,7 @@ import { describeDamaged, describeUnread, readImageHeader } from '../image-heade
 
 const text = (start: string) => Buffer.from(start, 'latin1');
 const iso = (brand: string) => text(`\0\0\0\x14ftyp${brand}\0\0\0\0isom`);
-/** In the order of the table that names them, and what looks like them. */
+/** In the order of the table, and files that look similar. */
 const KINDS: readonly (readonly [file: Buffer, named: RegExp])[] = [
   [text(''), /^This is an empty file\. Send an image as JPEG, PNG/],
   [text('\0\0'), /file of zeros/],
@@ -38,7 +38,7 @@ const KINDS: readonly (readonly [file: Buffer, named: RegExp])[] = [
   [Buffer.from('照片', 'utf8'), /is plain text\./],
   [text('\xff\xfen\0o\0'), /plain text \(UTF-16\)/],
   [text('\x7fELF\x02\x01\x01'), /a file of an unknown kind/],
-  // As much is looked at as is read, and a comment without an end costs no more.
+  // Only the bytes that are read count, and an endless comment costs no more.
   [text(`${'<!-- -->'.repeat(80)}<`), /an XML|plain text/],
 ];
 
@@ -49,7 +49,7 @@ test('a refused file is named by its first bytes', async t => {
   }
 });
 
-/** What programs make of a file that they read as text and write again. */
+/** How programs damage a file that they read as text and write again. */
 const AS_TEXT: Readonly<Record<string, (file: Buffer) => Buffer>> = {
   'UTF-8': file => Buffer.from(file.toString('utf8')),
   'Latin-1': file => Buffer.from(file.toString('latin1')),
@@ -124,7 +124,7 @@ test('an image behind something else is named, with what to do', async t => {
   t.regex(await described(Buffer.concat([text('\x01\x02'), inside])), /an unknown kind/);
 });
 
-/** A JPEG up to its frame header, of 16 x 16 pixels in one component. */
+/** A JPEG up to its frame header: 16 x 16 pixels, one component. */
 const jpeg = (marker: number, bits: number) =>
   Buffer.from([0xff, 0xd8, 0xff, marker, 0, 11, bits, 0, 16, 0, 16, 1, 1, 0x11, 0]);
 const VARIANTS: readonly (readonly [file: Buffer, named: RegExp])[] = [

@@ -14,18 +14,18 @@ import { FRAME_PIXELS_MAX } from '../limits.ts';
 
 type Texts = Partial<Record<FinishingField, string>>;
 
-type Beside = Parameters<typeof parseFinishing>[1];
+type Context = Parameters<typeof parseFinishing>[1];
 
-const BESIDE: Beside = { outputFormat: 'png', backgroundFile: false };
+const CONTEXT: Context = { outputFormat: 'png', backgroundFile: false };
 
-function parse(texts: Texts, beside: Partial<Beside> = {}) {
+function parse(texts: Texts, context: Partial<Context> = {}) {
   const given = new Map(Object.entries(texts) as [FinishingField, string][]);
-  return parseFinishing(given, { ...BESIDE, ...beside });
+  return parseFinishing(given, { ...CONTEXT, ...context });
 }
 
-function refusal(texts: Texts, beside: Partial<Beside> = {}): ContractError {
+function refusal(texts: Texts, context: Partial<Context> = {}): ContractError {
   try {
-    parse(texts, beside);
+    parse(texts, context);
   } catch (error) {
     assert.ok(error instanceof ContractError, String(error));
     return error;
@@ -175,7 +175,7 @@ for (const [field, ...values] of NONSENSE) {
 }
 
 const URL_TEXT = 'https://a.example/b.jpg';
-const EXCLUDED: readonly [Texts, Partial<Beside>, ErrorCode, string][] = [
+const EXCLUDED: readonly [Texts, Partial<Context>, ErrorCode, string][] = [
   [{ background: 'red', background_url: URL_TEXT }, {}, 'INVALID_PARAMETER', 'background_url'],
   [{ background: 'red' }, { backgroundFile: true }, 'INVALID_PARAMETER', 'background_file'],
   [{ background: 'transparent' }, { backgroundFile: true }, 'INVALID_PARAMETER', 'background_file'],
@@ -211,9 +211,9 @@ const EXCLUDED: readonly [Texts, Partial<Beside>, ErrorCode, string][] = [
   [{ channels: 'alpha' }, { outputFormat: 'jpeg' }, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format'],
 ];
 
-for (const [texts, beside, code, field] of EXCLUDED) {
-  test(`fields › ${JSON.stringify(texts)} with ${JSON.stringify(beside)} is ${code}`, t => {
-    const error = refusal(texts, beside);
+for (const [texts, context, code, field] of EXCLUDED) {
+  test(`fields › ${JSON.stringify(texts)} with ${JSON.stringify(context)} is ${code}`, t => {
+    const error = refusal(texts, context);
     t.deepEqual([error.code, error.fieldErrors[0]?.field], [code, field]);
   });
 }
@@ -243,7 +243,7 @@ test('fields › a colour is read from every way of writing it', t => {
   });
 });
 
-/** Near enough to what the fields take that many of them are taken. */
+/** Texts of which many are valid. */
 const nearly = fc.oneof(
   fc.string(),
   fc.stringMatching(/^[ 0-9.%px-]{0,12}$/),
@@ -259,15 +259,15 @@ test('fields › whatever is sent is refused by a name of its own, or passes the
     t,
     [sent],
     texts => {
-      let asked: ReturnType<typeof parse>;
+      let parsed: ReturnType<typeof parse>;
       try {
-        asked = parse(texts);
+        parsed = parse(texts);
       } catch (error) {
         assert.ok(error instanceof ContractError && error.code === 'INVALID_PARAMETER');
         assert.ok(Object.hasOwn(texts, error.fieldErrors[0]?.field ?? ''));
         return;
       }
-      const { finishing = {} } = asked;
+      const { finishing = {} } = parsed;
       if (finishing.background?.kind === 'picture') return;
       assert.deepEqual(finishingFromProto(finishingToProto(finishing)), finishing);
     },
@@ -365,7 +365,7 @@ for (const nonsense of WIRE_NONSENSE) {
   });
 }
 
-// How large a frame is; inference-node/serving/picture/finishing/layout.test.ts holds it to what is made.
+// inference-node/serving/picture/finishing/layout.test.ts compares these with real frames.
 
 const pxAround = (length: number): CropMargins => {
   const side = { px: length };
@@ -373,7 +373,7 @@ const pxAround = (length: number): CropMargins => {
 };
 const WHITE = { kind: 'colour', rgba: 0xffffffff } as const;
 
-/** Named by the field, of a picture as its header shows it; undefined: it is taken. */
+/** The refused field. undefined: accepted. */
 function refusedField(finishing: Finishing, size: Size): string | undefined {
   const { least } = frameRange(finishing, size, { turned: true });
   const refusal = frameRefusal(finishing, size, least);

@@ -1,4 +1,3 @@
-/** Facts of a HEIC for a decoder, from files whose boxes are put together here. */
 import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
 import { ContractError } from '../errors.ts';
@@ -10,11 +9,10 @@ type Item = Parts['items'][number];
 
 const irot = (quarters: number) => box('irot', Buffer.from([quarters]));
 const imir = (axis: number) => box('imir', Buffer.from([axis]));
-/** Width, height and the offsets of the middle, each over 1 unless it is given. */
+/** Width, height and the offsets of the centre, as fractions. */
 const clap = (width: number, height: number, x = 0, y = 0, over = 1) =>
   box('clap', ...[width, height, x, y].map(value => u32(value >>> 0, over)));
 const colr = (kind: string, content: Buffer) => box('colr', Buffer.from(kind), content);
-/** The range and the matrix of `nclx`. */
 const LUMA = { isNarrow: false, isRgb: false };
 const nclx = (primaries: number, transfer: number) =>
   colr('nclx', Buffer.concat([u16(primaries, transfer, 6), Buffer.from([0x80])]));
@@ -23,7 +21,7 @@ const ALPHA = 'urn:mpeg:mpegB:cicp:systems:auxiliary:alpha';
 const PROFILE = Buffer.from('a profile of Display P3');
 const P3 = colr('prof', PROFILE);
 
-/** An Exif item: TIFF of one entry before the orientation, behind so many bytes. */
+/** An Exif item: a TIFF with the orientation, after `before` bytes. */
 function exifOf(orientation: number, order: 'II' | 'MM' = 'MM', before = 6): Buffer {
   const short = (value: number) => (order === 'MM' ? u16(value) : u16(value).swap16());
   const long = (value: number) => (order === 'MM' ? u32(value) : u32(value).swap32());
@@ -46,7 +44,7 @@ const exif = (...given: Parameters<typeof exifOf>) => ({
 const gridData = (rows: number, columns: number, width: number, height: number) =>
   Buffer.concat([Buffer.from([0, 0, rows - 1, columns - 1]), u16(width, height)]);
 
-/** As an iPhone has it: 48 tiles of 512, 4032 x 3024, turned by the grid. */
+/** As from an iPhone: 48 tiles of 512, 4032 x 3024, turned by the grid. */
 function gridOf(...properties: Buffer[]) {
   const ids = Array.from({ length: 48 }, (_, i) => 10 + i);
   const tiles = ids.map(id => ({ ...picture(), id, properties: [hvcC(), ispe(512, 512)] }));
@@ -138,7 +136,7 @@ const FACTS: [name: string, file: Buffer, Partial<HeifFacts>][] = [
     heic(one(clap(30, 20, 3, 2), irot(1))),
     { ...turned(8), ...cropTo(8, 7, 30, 20), width: 20, height: 30 },
   ],
-  // 12 x 10 stored is 10 x 12 where the picture lies on its side.
+  // 12 x 10 stored becomes 10 x 12 if the picture is rotated.
   ...(
     [
       [[irot(1), clap(10, 12, -8, 6)], 8, [8, 2]],
@@ -343,7 +341,7 @@ test('properties are counted, so that a small file holds up nobody who reads its
 
 test('an item is no longer than its file, however often it names the same bytes', async t => {
   const itemsOf = async (count: number) => {
-    // From the first byte to the end, each time.
+    // Each extent is the whole file.
     const extents = u32(...Array(2 * count).fill(0));
     const item = Buffer.concat([u16(1, 0, count), extents]);
     const iloc = fullBox('iloc', 0, Buffer.from([0x44, 0]), u16(1), item);

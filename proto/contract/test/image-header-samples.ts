@@ -1,4 +1,4 @@
-/** Files for the header reader's tests: encoded by sharp, or put together byte by byte. */
+/** Sample files, encoded by sharp or built from bytes. */
 import sharp, { type Sharp } from 'sharp';
 import type { ImageHeader } from '../image-header.ts';
 
@@ -60,13 +60,13 @@ interface HeifParts {
   readonly brands: readonly string[];
   readonly items: readonly HeifItem[];
   readonly references?: readonly (readonly [type: string, from: number, to: readonly number[]])[];
-  /** 1 where absent; null: none is named. */
+  /** Default: 1. null: none. */
   readonly primaryId?: number | null;
-  /** Boxes between `meta` and the data. */
+  /** Between `meta` and the data. */
   readonly others?: readonly Buffer[];
 }
 
-/** A HEIF file whose items lie one after the other at its end, in one extent each. */
+/** Each item is one extent at the end of the file. */
 export function writeHeif({ brands, items, references, primaryId, others }: HeifParts): Buffer {
   const infos = items.map(({ id, type }) =>
     fullBox('infe', 2, u16(id, 0), Buffer.from(`${type}\0`, 'latin1')),
@@ -110,14 +110,14 @@ export function ispe(width: number, height: number): Buffer {
   return fullBox('ispe', 0, u32(width, height));
 }
 
-/** A HEVCDecoderConfigurationRecord's head, which ends behind the depths. */
+/** A HEVCDecoderConfigurationRecord up to the bit depths. */
 export function hvcC(lumaBits = 8, chromaBits = lumaBits): Buffer {
   const head = Buffer.alloc(17);
   head[0] = 1;
   return box('hvcC', head, Buffer.from([0xf8 | (lumaBits - 8), 0xf8 | (chromaBits - 8)]));
 }
 
-/** The first boxes of an AVIF or HEIC; its pictures have no data. */
+/** The first boxes of an AVIF or HEIC, without data. */
 export function heifOf(
   brands: readonly string[],
   items: readonly {
@@ -136,7 +136,6 @@ export function heifOf(
   return writeHeif({ brands, items: parts, primaryId, ...(references && { references }) });
 }
 
-/** Bits, least significant first. */
 export class BitWriter {
   readonly #bits: number[] = [];
 
@@ -154,7 +153,7 @@ export class BitWriter {
   }
 }
 
-/** The four ranges of a JPEG XL dimension: selector, bits. */
+/** The ranges of a JPEG XL side, by selector. */
 const JXL_RANGE_BITS = [9, 13, 18, 30] as const;
 
 export function putJxlSide(bits: BitWriter, side: number): BitWriter {
@@ -162,7 +161,7 @@ export function putJxlSide(bits: BitWriter, side: number): BitWriter {
   return bits.put(selector, 2).put(side - 1, JXL_RANGE_BITS[selector as 0 | 1 | 2 | 3]);
 }
 
-/** A JPEG XL codestream's head with both sides written out. */
+/** A codestream's head with both sides explicit. */
 export function jxlOf(
   width: number,
   height: number,
@@ -173,14 +172,13 @@ export function jxlOf(
   return Buffer.concat([Buffer.from([0xff, 0x0a]), head, Buffer.alloc(40)]);
 }
 
-/** Signature box of the container. */
 export const JXL_SIGNATURE = box('JXL ', Buffer.from([0x0d, 0x0a, 0x87, 0x0a]));
 
 export function jxlContainerOf(...boxes: Buffer[]): Buffer {
   return Buffer.concat([JXL_SIGNATURE, ftyp('jxl '), ...boxes]);
 }
 
-/** The beginning of a 37x21 picture by wasm-vips 0.0.19: the codestream begins in five bytes. */
+/** By wasm-vips 0.0.19, 37x21: the first jxlp box has five bytes of the codestream. */
 const ENCODED_JXL_37X21 = Buffer.from(
   '0000000c4a584c200d0a870a00000014667479706a786c20000000006a786c20000000116a786c7000000000' +
     'ff0aa0d00100000010786d6c203c783e3c2f783e0000002c6a786c7080000001',
@@ -204,7 +202,7 @@ export interface Sample {
   readonly animated: boolean;
 }
 
-/** One file of each kind that sharp encodes, and the still and moving ones it does not. */
+/** A file of each kind, by sharp where it can encode it. */
 export async function encodedSamples(): Promise<Sample[]> {
   const plain = () => pixels(37, 21, 3);
   const clear = () => pixels(37, 21, 4);

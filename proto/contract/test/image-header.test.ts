@@ -363,7 +363,7 @@ test('JPEG XL › finds the animation flag behind the optional fields', async t 
   const none = jxlOf(7, 9, bits => bits.put(0b10, 2).put(0, 3).put(0, 3));
   t.false((await headerOf(none))?.animated);
   const all = jxlOf(7, 9, bits => {
-    // orientation, an intrinsic size by ratio, a preview in eights, then the flag
+    // orientation, intrinsic size by ratio, preview in eights, then the flag
     bits.put(0b10, 2).put(5, 3).put(1, 1).put(1, 1).put(3, 5).put(2, 3);
     return bits.put(1, 1).put(1, 1).put(2, 2).put(31, 5).put(0, 3).put(3, 2).put(511, 9).put(1, 1);
   });
@@ -385,7 +385,7 @@ test('JPEG XL › puts a codestream together from parts, other boxes between the
   t.deepEqual(header, { format: 'jxl', width: 123, height: 4567, animated: true });
 });
 
-/** Reads a header, and holds that it was done within the bounds. */
+/** Also checks the bounds of reads. */
 async function countReads(sizeBytes: number, read: (offset: number, length: number) => Uint8Array) {
   let reads = 0;
   let readBytes = 0;
@@ -399,7 +399,7 @@ async function countReads(sizeBytes: number, read: (offset: number, length: numb
   return { header, reads };
 }
 
-/** A file of 50 MB that is not there: a start, then one pattern for ever. */
+/** A virtual file of 50 MB: a start, then a repeated pattern. */
 function endless(start: Buffer, pattern: Buffer) {
   return countReads(50_000_000, (offset, length) => {
     const bytes = Buffer.alloc(length);
@@ -412,16 +412,16 @@ function endless(start: Buffer, pattern: Buffer) {
   });
 }
 
-/** Boundary values that lengths, counts and types are most often wrong about. */
-const TELLING = [0, 1, 2, 7, 8, 0x7f, 0x80, 0xff];
+/** Typical edge values of lengths, counts and types. */
+const EDGE_VALUES = [0, 1, 2, 7, 8, 0x7f, 0x80, 0xff];
 
 function mutant(file: Buffer, other: Buffer, random: Random): Buffer {
   const bytes = Buffer.from(file.subarray(0, 600));
   const edits = 1 + random.below(6);
   for (let edit = 0; edit < edits; edit += 1) {
-    // The structures are at the front: three of four edits go there.
+    // Three of four edits go to the structures at the front.
     const reach = random.below(4) < 3 ? Math.min(bytes.length, 120) : bytes.length;
-    bytes[random.below(reach)] = random.below(5) < 3 ? random.pick(TELLING) : random.below(256);
+    bytes[random.below(reach)] = random.below(5) < 3 ? random.pick(EDGE_VALUES) : random.below(256);
   }
   if (random.below(7) === 0) return bytes.subarray(0, random.below(bytes.length));
   if (random.below(7) > 0) return bytes;
@@ -514,14 +514,14 @@ function codestream(...fields: readonly Field[]): Buffer {
   return Buffer.concat([Buffer.from([0xff, 0x0a]), bits.bytes()]);
 }
 
-/** Each field as its value, a colon and its bits. */
+/** Fields are `value:bits`. */
 const fieldsOf = (text: string): readonly Field[] =>
   text.split(' ').map(field => {
     const [value = 0, bits = 0] = field.split(':').map(Number);
     return [value, bits];
   });
 
-/** 16 x 16; not all default. */
+/** 16 x 16, not all default. */
 const SIZE = fieldsOf('1:1 1:5 1:3 0:1');
 /** 8 bits, decoded with 16. */
 const DEPTH = fieldsOf('0:3 1:1');
@@ -533,14 +533,14 @@ const named = (length: number): readonly Field[] => [
   ...Array.from({ length }, (): Field => [0x61, 8]),
 ];
 const alpha = (associated: number, name: readonly Field[] = [[0, 2]]): readonly Field[] => [
-  // Not the default, of type alpha, 8 bits, of no other size.
+  // Not the default; type alpha; 8 bits; no other size.
   ...fieldsOf('0:1 0:2 0:3 0:2'),
   ...name,
   [associated, 1],
 ];
 const DEFAULT_ALPHA: Field = [1, 1];
 const TWO_CHANNELS = fieldsOf('2:2 0:4');
-/** Orientation; intrinsic size; preview; an animation of any ticks and loops, without codes. */
+/** Orientation, intrinsic size, preview, and an animation without timecodes. */
 const EVERY_EXTRA = fieldsOf(
   '1:1 5:3 1:1 1:1 3:5 1:3 1:1 1:1 1:2 1:3 1:1 2:2 99:10 3:2 7:10 3:2 0:32 0:1',
 );
@@ -576,7 +576,7 @@ for (const [name, associated, fields] of MULTIPLIED_JXL) {
     const parts = [bare.subarray(0, 4), bare.subarray(4)];
     const file = jxlContainerOf(...parts.map((part, i) => box('jxlp', u32(i), part)));
     t.is(await hasAssociatedAlpha(file), associated);
-    // A cut-off file is not associated.
+    // A truncated file does not count as associated.
     for (let length = 0; length < bare.length - 1; length += 1) {
       t.false(await hasAssociatedAlpha(bare.subarray(0, length)));
     }

@@ -66,7 +66,7 @@ test('fromServiceError › does not believe a code that it does not know', t => 
 });
 
 test('fromServiceError › takes a code of the future that blames the request for a fault of the image', t => {
-  const told = (code: status, retryable: string) => {
+  const decoded = (code: status, retryable: string) => {
     const metadata = new Metadata();
     metadata.set(ERROR_CODE_TRAILER, 'IMAGE_TOO_SMALL');
     metadata.set('matting-retryable', retryable);
@@ -74,11 +74,11 @@ test('fromServiceError › takes a code of the future that blames the request fo
     return [got.code, got.retryable, got.message];
   };
   const ofImage = ['PROCESSING_FAILED', false, 'too small'];
-  t.deepEqual(told(status.INVALID_ARGUMENT, 'false'), ofImage);
-  t.deepEqual(told(status.OUT_OF_RANGE, 'false'), ofImage);
-  t.is(told(status.INVALID_ARGUMENT, 'true')[0], 'NODE_FAULT');
-  t.is(told(status.INTERNAL, 'false')[0], 'NODE_FAULT');
-  // Without the name of a code it is the transport's own, or a proxy's.
+  t.deepEqual(decoded(status.INVALID_ARGUMENT, 'false'), ofImage);
+  t.deepEqual(decoded(status.OUT_OF_RANGE, 'false'), ofImage);
+  t.is(decoded(status.INVALID_ARGUMENT, 'true')[0], 'NODE_FAULT');
+  t.is(decoded(status.INTERNAL, 'false')[0], 'NODE_FAULT');
+  // A status without our code comes from the transport or a proxy.
   t.is(fromServiceError(serviceError(status.INVALID_ARGUMENT, 'x')).code, 'NODE_FAULT');
 });
 
