@@ -1,24 +1,24 @@
 /**
- * The dispatcher's decision: which lanes of the queue to read, which of the jobs found there begin
- * now and with what, and when to try the others. Pure but for its memory between rounds: the
- * dispatcher runs it on the database, bench/dispatch-simulator in simulated time.
+ * Decides which lanes of the queue to read, which of the listed jobs begin now and with what, and
+ * when to try the others. It has no input but its memory between rounds: the dispatcher runs it on
+ * the database, bench/dispatch-simulator in simulated time.
  *
- * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
+ * A round: `beginRound`; `lanesRead` if `lanesOutdated`; `chooseLanes`; a listing of jobs; `place`.
  *
- * `#waits` has what may wait, by what it waits for. A round takes all of it out, tries it, and puts
- * back what it leaves. So if a job could begin here, its kind is there, or a round is under way, or
- * the next poll finds the job.
+ * `#waits` has the kinds of jobs that may wait. A round takes all kinds out, tries them, and puts
+ * back those that it leaves. So if a job could begin here, its kind is in `#waits`, or a round is
+ * under way, or the next poll finds the job.
  *
- * | kind        | what puts it in                                          | a round begins if         |
+ * | kind        | put in by                                                | a round begins if         |
  * |-------------|----------------------------------------------------------|---------------------------|
- * | unread      | start, poll, the end of a download or of an open run; a  | it is there               |
+ * | unread      | start, poll, the end of a download or of an open run; a  | always                    |
  * |             | round whose lanes are empty, or full of named jobs       |                           |
- * | node, model | a job without room or behind its kind; a round that      | a node has room           |
- * | group       | leaves such jobs, or leaves unread what may be such jobs | room is not kept for sync |
+ * | node, model | a job without room or after others of its kind; a round  | a node has room           |
+ * | group       | that leaves such jobs, or may have left them unread      | room is not kept for sync |
  * | download    | the same, without a slot for downloads                   | never: a slot is `unread` |
  *
- * What a round took out is untried until it places jobs: until then jobs just downloaded go behind
- * node and group. A job that no routable node can do is in no row.
+ * A kind that a round took out is untried until the round places jobs; until then newly downloaded
+ * jobs queue after node and group. A job that no routable node can do is in no row.
  */
 
 import {
@@ -31,16 +31,16 @@ import {
 } from './fair-order.ts';
 import { type JobFailure, needsDownload, type QueueJob } from './job.ts';
 import { JobMemories, type JobMemory } from './job-memories.ts';
-import { KnownLanes } from './known-lanes.ts';
+import { LaneCache } from './lane-cache.ts';
 import type { JobLane, LaneRead } from './lanes.ts';
 import { failureDue } from './lease-rules.ts';
 import { NamedLanes } from './named-lanes.ts';
 
-/** A round lists more jobs than any fleet of one replica begins in a moment. */
+/** Above the number of jobs that the fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
 /** After one synchronous job, others are expected for this time. */
 const SYNC_COMES_MS = 10_000;
-/** About a claim and a header: then the node has reported the job. */
+/** About the time of a claim and a header, after which the node has reported the job. */
 const REPORT_PAUSE_MS = 10;
 
 export type QueuedJob = WaitingJob &
@@ -48,39 +48,38 @@ export type QueuedJob = WaitingJob &
 
 type Memory = Readonly<JobMemory> | undefined;
 
-/** If a run ended `open`, the job was given back, or another holder has it now. */
+/** `open`: the job was given back, or another holder has it. */
 export type RunEnd =
   | { readonly kind: 'final' }
-  /** @param failure what its next claim must end it with */
+  /** @param failure with which its next claim must end it */
   | {
       readonly kind: 'open';
       readonly failure?: JobFailure | undefined;
-      /** Its next attempt waits for room. */
       readonly storageFull?: boolean;
     }
   | { readonly kind: 'not-claimed' }
-  /** The database failed: its lease runs out. */
+  /** The database failed, and its lease runs out. */
   | { readonly kind: 'abandoned' };
 
 /**
- * The nodes, for jobs whose needs it alone reads.
- * @typeParam Needs of a job; a run may know them better than the row that was listed
+ * The nodes, for jobs with needs that only they read.
+ * @typeParam Needs of a job; a run may know them better than the listed row
  */
 export interface Capacity<J, Needs, Offer> {
   /** Whether the job asks for particular engines, which may be busy while others are free. */
   isNamed(job: J): boolean;
-  /** Places that the job may have; `unnamed`: that any job may have; absent: all. */
-  places(job?: J | 'unnamed'): { readonly all: number; readonly free: number };
-  /** Takes a place; `wakeInMs`: time alone may bring one. */
+  /** Slots open to the job; `unnamed`: open to any job; absent: all. */
+  slots(job?: J | 'unnamed'): { readonly all: number; readonly free: number };
+  /** Takes a slot. `wakeInMs`: a slot may become free by then without an event. */
   take(
     job: J,
     memory: Memory,
     needs?: Needs,
   ): { readonly offer?: Offer | undefined; readonly wakeInMs?: number | undefined };
-  /** Undefined: a routable node can do it, or none is known. */
+  /** Says why no routable node can do it. Undefined: one can, or none is known. */
   incapable(job: J, memory: Memory): (() => string) | undefined;
-  /** Jobs of a round in their order: one may get a node's next place kept for it. */
-  chooseTurn(ordered: readonly J[], memoryOf: (jobId: string) => Memory): void;
+  /** May reserve a node for one of a round's jobs, given in their order. */
+  reserveNode(ordered: readonly J[], memoryOf: (jobId: string) => Memory): void;
   began(jobId: string): void;
 }
 
@@ -102,21 +101,21 @@ export interface Placed<J, Offer, Download> {
 }
 
 export interface Step<J, Offer, Download> {
-  /** The replica claims and runs these jobs in this order; each ends with `runEnded`. */
+  /** The replica claims and runs these in order, and calls `runEnded` for each. */
   readonly placed: readonly Placed<J, Offer, Download>[];
-  /** The next round begins after this time; 0: now; undefined: when something changes. */
+  /** Delay of the next round; 0: now; undefined: when something changes. */
   readonly wakeInMs: number | undefined;
 }
 
 interface ChosenLanes {
   readonly lanes: readonly LaneRead[];
-  /** No lane that something could begin of was left out. */
+  /** No lane was left out from which a job could begin. */
   readonly all: boolean;
 }
 
 /**
- * A job waits for its download, or for a node: one of a group perhaps for more room than others
- * need, one that asks for particular engines for those while nodes have room.
+ * What a job waits for: a node, its download, more room than others need (group), or the engines
+ * that it names while other nodes have room (model).
  */
 const WAIT_KINDS = ['node', 'download', 'group', 'model'] as const;
 type WaitKind = (typeof WAIT_KINDS)[number];
@@ -124,7 +123,7 @@ type WaitKind = (typeof WAIT_KINDS)[number];
 type Tried<Offer, Download> =
   | Placement<Offer, Download>
   | { readonly kind: 'waits'; readonly wakeInMs?: number | undefined }
-  /** No routable node can do it: the job waits for another one, and not for room. */
+  /** No routable node can do it: room alone does not help. */
   | { readonly kind: 'unable' };
 
 const NOTHING = { placed: [], wakeInMs: undefined };
@@ -133,7 +132,7 @@ const WAITS = { kind: 'waits' } as const;
 interface DispatchCoreOptions<J, Needs, Offer, Download> {
   readonly capacity: Capacity<J, Needs, Offer>;
   readonly downloads: DownloadSlots<J, Download>;
-  /** A job that no routable node can do waits so long for one that can; undefined: as any job. */
+  /** How long a job waits for a node that can do it; undefined: like any job. */
   readonly noNodeGraceMs: number | undefined;
   readonly groups?: GroupPlacement | undefined;
   readonly random: () => number;
@@ -144,12 +143,11 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   readonly memories: JobMemories;
   readonly #options: DispatchCoreOptions<J, Needs, Offer, Download>;
   readonly #groups: GroupPlacement;
-  readonly #lanes = new KnownLanes();
+  readonly #lanes = new LaneCache();
   readonly #namedLanes: NamedLanes<J>;
   readonly #running = new Map<string, J>();
-  /** What the round under way has not tried yet is untried: it makes no other round begin. */
+  /** A kind that the running round has not tried yet is untried and starts no other round. */
   readonly #waits = new Map<WaitKind | 'unread', 'known' | 'untried'>([['unread', 'known']]);
-  /** When a synchronous request was last seen. */
   #syncAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: DispatchCoreOptions<J, Needs, Offer, Download>) {
@@ -169,7 +167,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     this.#note('unread');
   }
 
-  /** A new job is placed at once where no job waits before it: a round for each costs more. */
+  /** Places a new job at once if none waits before it, since a round for each costs more. */
   submitted(job: J): Step<J, Offer, Download> {
     this.#noteSync([job]);
     this.#lanes.add(job);
@@ -182,7 +180,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     }
     if (!needsDownload(job) && this.#awaits(this.#waitKindOf(job))) {
       this.#note(this.#waitKindOf(job));
-      return { placed: [], wakeInMs: this.#options.capacity.places(job).free > 0 ? 0 : undefined };
+      return { placed: [], wakeInMs: this.#options.capacity.slots(job).free > 0 ? 0 : undefined };
     }
     const tried = this.#try(job);
     if (tried.kind === 'unable') return NOTHING;
@@ -200,8 +198,8 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   }
 
   /**
-   * All replicas would claim the same job for a node's report at once: the one whose attempt made
-   * the room knows first, and the others leave it a moment.
+   * After a node's report all replicas would claim the same job at once. The replica whose attempt
+   * made the room knows first, so the others wait a moment.
    * @returns ms until a round; undefined: none is needed
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
@@ -214,14 +212,14 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     this.#note('unread');
   }
 
-  /** False: a round would find nothing that can begin. */
+  /** False: a round would find no job that can begin. */
   beginRound(): boolean {
     const { capacity } = this.#options;
     const unnamed =
       this.#awaits('node') || (this.#awaits('group') && this.#leavesSyncSlot('unnamed'));
     const mayBegin =
-      (unnamed && capacity.places('unnamed').free > 0) ||
-      (this.#awaits('model') && capacity.places().free > 0);
+      (unnamed && capacity.slots('unnamed').free > 0) ||
+      (this.#awaits('model') && capacity.slots().free > 0);
     if (!this.#awaits('unread') && !mayBegin) return false;
     for (const kind of this.#waits.keys()) this.#waits.set(kind, 'untried');
     return true;
@@ -254,7 +252,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     return { lanes: reads, all };
   }
 
-  /** @param jobs LIST_MAX at most, of the chosen lanes: as many of each as there is place for */
+  /** @param jobs of the chosen lanes, LIST_MAX at most, an equal share of each */
   place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
     const { capacity } = this.#options;
     const free = jobs.filter(job => !this.#running.has(job.id));
@@ -262,13 +260,13 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     const placed: Placed<J, Offer, Download>[] = [];
     const left = new Set(free);
     let wakeInMs = Number.POSITIVE_INFINITY;
-    // A lane may have more jobs behind as many as the query took.
+    // A lane may have more jobs than the query took.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (kind: WaitKind) => {
       const isOfKind = (job: J) => this.#waitKindOf(job) === kind;
       return jobs.filter(isOfKind).length >= eachMax || [...left].some(isOfKind);
     };
-    capacity.chooseTurn(ordered, id => this.memories.find(id));
+    capacity.reserveNode(ordered, id => this.memories.find(id));
     for (const job of ordered) {
       const tried = this.#try(job);
       if (tried.kind === 'waits') wakeInMs = Math.min(wakeInMs, tried.wakeInMs ?? wakeInMs);
@@ -284,7 +282,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     const forgotten = this.#lanes.listed(lanes, jobs, [...begun]);
     const lanesLeft = !all && this.#awaits('model');
     const passes = this.#namedLanes.listed(lanes, jobs, { begun, eachMax, lanesLeft });
-    // Nothing waits in the lanes that were read: there is room to read others.
+    // Nothing waits in these lanes, so there is room to read others.
     if (passes || (!all && jobs.length === 0 && forgotten)) {
       this.#note('unread');
       wakeInMs = 0;
@@ -294,7 +292,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   /** @param needs absent: those of the row */
   takeRoom(job: J, needs?: Needs): ReturnType<Capacity<J, Needs, Offer>['take']> {
-    // Synchronous requests that never cease must not outlast the hour in which it must begin.
+    // Endless synchronous requests must not outlast the hour in which a job must begin.
     if (job.group && !isAged(job, this.#groups) && !this.#leavesSyncSlot(job)) return {};
     return this.#options.capacity.take(job, this.memories.find(job.id), needs);
   }
@@ -307,7 +305,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     if (end.storageFull) this.memories.storageFull(job.id);
     this.#namedLanes.add(job);
     this.#lanes.add(job);
-    // Perhaps it is downloaded by now.
+    // It may have been downloaded meanwhile.
     this.#lanes.add(job, false);
     this.#note('unread');
   }
@@ -333,7 +331,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   }
 
   #failureDue(job: J): JobFailure | 'unable' | undefined {
-    // Lost attempts are not listed: the replica that lost the last one remembers the failure.
+    // A listing has no lost attempts: the replica that lost the last one remembers the failure.
     const counted = { ...job, lostAttempts: 0, lostWithProcess: 0 };
     const remembered = this.memories.find(job.id)?.failure;
     return remembered ?? failureDue(counted) ?? this.#incapableFailure(job);
@@ -359,7 +357,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   /** Jobs of groups may use the only slot. */
   #leavesSyncSlot(job: J | 'unnamed'): boolean {
     if (this.#options.now() - this.#syncAtMs > SYNC_COMES_MS) return true;
-    const { all, free } = this.#options.capacity.places(job);
+    const { all, free } = this.#options.capacity.slots(job);
     return free > Math.ceil((all - 1) * this.#groups.syncSlotsShare);
   }
 

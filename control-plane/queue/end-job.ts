@@ -1,9 +1,9 @@
 /**
- * A job's end: its state, its funding, what its payload does and what packages do with it
- * (settled-steps.ts), in one transaction by the holder of the fence. The row that its hold took
- * first comes first here too (funding/).
+ * Ends a job: its state, its funding, its payload's part and the steps of packages
+ * (settled-steps.ts), in one transaction. Locks first the row that the hold locked first
+ * (funding/).
  *
- * A second call with the same claim and end answers true and changes nothing: the answer to a
+ * A repeated call with the same claim and end answers true and changes nothing: the answer to a
  * commit may be lost, and only the holder of that fence can have made it.
  */
 
@@ -38,18 +38,17 @@ export type EndableJob = JobOfSteps &
     readonly failure: JobFailure | null;
   };
 
-/** What a kind of job plugs into the ends of its jobs. */
 export interface PayloadEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
   read(database: Database, db: Db, jobId: string): Promise<J | undefined>;
   fundingOf(job: J): FundingKind;
-  /** Columns that every end clears. */
+  /** Columns that every end sets to null. */
   readonly cleared: Columns;
   failed(failure: JobFailure): Columns;
-  /** Steps of packages get this beside the queue's part. */
+  /** Added to the queue's part for the steps of packages. */
   settled(job: J): Omit<S, keyof SettledJob>;
   /**
-   * Has `close` close the job's row. What it returns runs after the steps, in the transaction;
-   * undefined: nothing does.
+   * Calls `close` to close the job's row. A returned function runs in the transaction after the
+   * steps.
    */
   end(
     database: Database,
@@ -64,27 +63,24 @@ export interface EndOptions<S extends SettledJob> {
   readonly observer?: SettledObserver;
 }
 
-/** How a job ends. */
 export interface End {
   readonly kind: 'settle' | 'release';
-  /** A failure that passes. */
   readonly retryable: boolean;
-  /** Changes the job's row if it still is as it was read (`closing`). */
+  /** Changes the job's row if it is unchanged since it was read (`closing`). */
   readonly statement: CompiledQuery<unknown>;
-  /** Runs in the transaction, after the row is closed. */
   readonly closed?: (tx: Tx) => Promise<void>;
 }
 
 interface Ending<J> extends Omit<End, 'closed'> {
   readonly from: readonly JobState[];
   readonly closed?: (tx: Tx, job: J) => Promise<void>;
-  /** True for a final job that this very ending made. */
+  /** Tells whether this very call ended a final job. */
   readonly happened: (job: J) => boolean;
 }
 
 const FAILS_FROM: readonly JobState[] = ['accepted', 'fetching', 'ready', 'running'];
 
-/** Ends a job that is in one of these states; the caller adds who may. */
+/** Ends a job in one of these states. The caller adds the condition on the lease or fence. */
 export function closing(
   { kysely, nowMs }: Database,
   jobId: string,
@@ -125,7 +121,7 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
     this.#options = options;
   }
 
-  /** Repeats `run` as a transaction that ends jobs. @param jobId whose steps the log names */
+  /** Repeats `run` as a transaction that ends jobs. @param jobId for the log of left-out steps */
   async ending<T>(
     jobId: string,
     run: (tx: Tx, end: (job: J, how: End) => Promise<void>) => Promise<T>,
@@ -176,8 +172,8 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
   }
 
   /**
-   * How a job ends that nobody is to finish: the fence moves, so that the holder of its lease can
-   * neither admit nor finish it.
+   * Ends a job without its holder: the raised fence stops the holder from admitting or ending
+   * it.
    */
   cancelling(job: J, failure: JobFailure, from: readonly JobState[] = QUEUED_STATES): End {
     const columns = { ...this.#failed(failure), fence: job.fence + 1 };
@@ -185,7 +181,7 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
     return { kind: 'release', retryable: false, statement: closes.compile() };
   }
 
-  /** In the transaction of the caller. @returns what to call once it is committed */
+  /** Ends the job in the caller's transaction. @returns call it after the commit */
   async cancelIn(tx: Tx, job: J, failure: JobFailure): Promise<() => void> {
     const steps = new SettledSteps(this.#options.settled);
     await this.#end(tx, job, this.cancelling(job, failure), steps);
@@ -204,7 +200,7 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
     }
   }
 
-  /** Ends an open job that was read in this transaction. Throws if it has changed since. */
+  /** Ends an open job that this transaction has read. Throws if the job changed since. */
   async #end(tx: Tx, job: J, how: End, steps: SettledSteps<S>): Promise<void> {
     const { id: jobId, accountId } = job;
     const database = this.#database;
@@ -219,7 +215,7 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
       takeSteps: () => steps.run(database, tx, settledBy(payload, job, ended)),
     });
     if (after !== 'nothing-reserved') return await after?.();
-    // Perhaps another call settled this job under the same claim meanwhile.
+    // Another call may have settled this job under the same claim.
     const now = await payload.read(database, tx, jobId);
     if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
@@ -228,7 +224,7 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
 
 export const QUEUED_STATES: readonly JobState[] = ['accepted', 'fetching', 'ready'];
 
-/** The next round finds a fence that moved, or a job that is final. */
+/** The next round finds a raised fence or a final job. */
 function overtaken(jobId: string): OvertakenError {
   return new OvertakenError(`job ${jobId} was claimed or ended after it was read`);
 }

@@ -1,4 +1,4 @@
-/** The order in which waiting jobs are tried, fair among accounts and among the keys of each. */
+/** Orders waiting jobs fairly among accounts and among the keys of each. */
 import type { JobStatus, QueueJob } from './job.ts';
 import { ASYNC_HEAD_START_MS, queuePositionMs } from './lanes.ts';
 
@@ -7,18 +7,17 @@ export interface WaitingJob
   readonly group?: QueueJob['group'];
 }
 
-/** A package's rule for the place of its groups' jobs among others. */
+/** A package's rule for jobs of its groups. */
 export interface GroupPlacement {
-  /** They leave this part of the fleet's room to synchronous requests, while any come. */
+  /** Share of the fleet's slots that they leave to synchronous requests while any arrive. */
   readonly syncSlotsShare: number;
-  /** Once it has waited for so long, a job leaves nothing, and is as urgent as others. */
+  /** After this wait a job leaves no slots and is as urgent as others. */
   readonly headStartMs: number;
 }
 
-/** Without a rule a job of a group is as any asynchronous one. */
 export const AS_OTHERS: GroupPlacement = { syncSlotsShare: 0, headStartMs: ASYNC_HEAD_START_MS };
 
-/** Jobs of each account and key that this replica works on; unknown ones count 0. */
+/** Jobs by account and key that run on this replica. A missing entry counts 0. */
 export interface Shares {
   readonly accounts: ReadonlyMap<string, number>;
   readonly apiKeys: ReadonlyMap<string, number>;
@@ -35,9 +34,9 @@ interface AccountQueue<T> {
 }
 
 /**
- * Synchronous jobs and those that waited out their head start, then the others. Within each of the
- * two the account with the fewest running jobs is first, then its key with the fewest, then the job
- * first in the queue. Every job placed counts from then on.
+ * Puts synchronous jobs and those past their head start before the others. Within each part, the
+ * account with the fewest running jobs comes first, then its key with the fewest, then the oldest
+ * position. An ordered job counts as running for the next choice.
  */
 export function orderJobs<T extends WaitingJob>(
   jobs: readonly T[],
@@ -120,7 +119,6 @@ function positionOf(job: WaitingJob): number {
   return queuePositionMs(job.class, job.createdAtMs);
 }
 
-/** Tells whether an asynchronous job has waited for so long that it is as urgent as others. */
 export function isAged(
   { group, createdAtMs, readAtMs }: Omit<WaitingJob, 'class'>,
   { headStartMs }: GroupPlacement,

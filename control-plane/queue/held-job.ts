@@ -1,4 +1,4 @@
-/** A claimed job and its lease. A write under the claim that is refused means that the lease is lost. */
+/** A claimed job and its lease. A refused write under the claim means that the lease is lost. */
 import type { RunEnd } from './dispatch-core.ts';
 import { HeldLease } from './held-lease.ts';
 import type { QueueJob } from './job.ts';
@@ -12,7 +12,7 @@ type HoldableJob = Pick<QueueJob, 'createdAtMs' | 'readAtMs'> & Parameters<typeo
 interface HeldJobOptions<J> {
   readonly queue: HeldQueue<J>;
   readonly leaseTiming: LeaseTiming | undefined;
-  /** Aborts if the job must be given back. */
+  /** Aborts when the job must be given back. */
   readonly stop: AbortSignal;
   readonly onRenewFailure: (error: unknown) => void;
 }
@@ -52,7 +52,7 @@ export class HeldJob<J extends HoldableJob> {
     this.#lease.stopRenewing();
   }
 
-  /** Answers as the write, which was made under the claim. */
+  /** Returns the answer of the write. */
   async wrote<T>(write: Promise<T>): Promise<T> {
     const answer = await write;
     if (answer === false || answer === undefined) this.#lease.lose();

@@ -1,4 +1,4 @@
-/** A claim kept alive; a renewal that the database does not answer loses nothing by itself. */
+/** Renews a claim. A renewal without an answer from the database does not end the lease. */
 
 import { type Claim, LEASE_TIMING, type LeaseTiming } from './lease-rules.ts';
 
@@ -8,7 +8,7 @@ interface HeldLeaseOptions {
   readonly queue: { renew(claim: Claim, leaseMs: number): Promise<boolean> };
   readonly claim: Claim;
   readonly timing?: LeaseTiming | undefined;
-  /** Aborts if the job must be given back. */
+  /** Aborts when the job must be given back. */
   readonly stop: AbortSignal;
   readonly onRenewFailure: (error: unknown) => void;
 }

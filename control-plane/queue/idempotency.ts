@@ -1,14 +1,13 @@
-/** An Idempotency-Key, and how long it answers. */
 import type { JobStatus } from './job.ts';
 
 export interface IdempotencyKey {
   /** SHA-256, hexadecimal. */
   readonly hash: string;
-  /** How long its job answers for it, from the job's end on, ms; absent: as long as its row. */
+  /** How long its job answers for it after the job's end, ms. Absent: as long as the row exists. */
   readonly rememberedMs?: number;
 }
 
-/** Whether a job no longer answers for its key. That stays so: a final job's times only pass. */
+/** Whether a job's key is free again. True stays true: a final job's times only pass. */
 export function isForgotten(
   {
     finishedAtMs,

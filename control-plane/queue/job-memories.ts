@@ -1,13 +1,11 @@
-/** A replica's memory of jobs between its rounds. Losing it costs a detour at most. */
+/** A replica's memory of jobs between its rounds. Its loss costs a detour at most. */
 import type { JobFailure } from './job.ts';
 
-/** The bound is far above what meets trouble at once; the jobs remembered longest go first. */
+/** Far above the number of jobs in trouble at once. The oldest entries are evicted first. */
 const MEMORIES_MAX = 10_000;
-/**
- * The wait follows claims that met refusals only, and doubles: a node may report room and refuse.
- */
+/** Exponential backoff after a claim that every node refused: a node may report room and refuse. */
 const REFUSED_WAIT_MIN_MS = 100;
-/** A node gives a model its turn while requests for it come within WANTED_MS (load-turns.ts). */
+/** Below WANTED_MS (load-turns.ts), within which a node needs another request to load a model. */
 export const REFUSED_WAIT_MAX_MS = 2000;
 
 const FULL_WAIT_MIN_MS = 2000;
@@ -16,15 +14,15 @@ const FULL_WAIT_MAX_MS = 60_000;
 export interface JobMemory {
   readonly excludedBoots: Set<string>;
   readonly avoidedNodes: Set<string>;
-  /** Boots where the part of its work failed that it can do without. */
+  /** Boots on which the optional part of its work failed. */
   readonly extraFailed: Set<string>;
   nodeFaults: number;
   readFaults: number;
-  /** For other reasons than room, since the last admission. */
+  /** Refusals for other reasons than room, since the last admission. */
   refusals: number;
-  /** Claims that ended in refusals only, since the last admission. */
+  /** Claims that every node refused, since the last admission. */
   refusedClaims: number;
-  /** Attempts that the storage had no room for. */
+  /** Attempts that found the storage full. */
   storageFulls: number;
   waitUntilMs: number;
   incapableSinceMs: number | undefined;
@@ -59,7 +57,7 @@ export class JobMemories {
     this.#entry(jobId).avoidedNodes.add(nodeId);
   }
 
-  /** @returns how many attempts met a node's own fault, or were rejected */
+  /** Returns how many attempts met a fault of the node, or were rejected. */
   nodeFault(jobId: string, nodeId: string): number {
     const entry = this.#entry(jobId);
     entry.avoidedNodes.add(nodeId);
@@ -67,14 +65,13 @@ export class JobMemories {
     return entry.nodeFaults;
   }
 
-  /** @returns how often a file of it could not be read from our storage */
+  /** Returns how often a file of the job was unreadable in our storage. */
   readFault(jobId: string): number {
     const entry = this.#entry(jobId);
     entry.readFaults += 1;
     return entry.readFaults;
   }
 
-  /** @returns how often nodes refused it for other reasons than room */
   refused(jobId: string): number {
     const entry = this.#entry(jobId);
     entry.refusals += 1;
@@ -97,7 +94,7 @@ export class JobMemories {
     entry.waitUntilMs = this.#now() + Math.min(REFUSED_WAIT_MAX_MS, waitMs);
   }
 
-  /** Whoever makes room may take a while: each attempt costs a node's work. */
+  /** Waits longer, since somebody must make room and each attempt costs a node's work. */
   storageFull(jobId: string): void {
     const entry = this.#entry(jobId);
     const waitMs = FULL_WAIT_MIN_MS * 2 ** entry.storageFulls;
@@ -109,7 +106,7 @@ export class JobMemories {
     return this.#now() < (this.#entries.get(jobId)?.waitUntilMs ?? Number.NEGATIVE_INFINITY);
   }
 
-  /** Returns since when no node could do it, without a break; undefined while one can. */
+  /** Returns since when no node could do it without a break; undefined while one can. */
   incapableSince(jobId: string, incapable: boolean): number | undefined {
     if (!incapable) {
       const entry = this.#entries.get(jobId);

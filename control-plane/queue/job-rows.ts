@@ -1,4 +1,3 @@
-/** A job's row as the queue reads it. */
 import type { Schema } from '@matting/database/database.ts';
 import type { Selectable } from 'kysely';
 import type { JobStatus, QueueJob } from './job.ts';
@@ -26,7 +25,7 @@ export function statusFromRow(row: StatusRow): JobStatus {
   };
 }
 
-/** What a status does not have. */
+/** The fields of a job that its status lacks. */
 export function queueFieldsFromRow(
   row: Pick<Row, 'source_host' | 'lease_holder' | 'lease_expires_at' | 'fence' | 'lost_attempts'> &
     Pick<Row, 'lost_with_process' | 'takeovers' | 'cap_window_start' | 'playground_day'> &

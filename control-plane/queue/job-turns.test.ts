@@ -4,7 +4,7 @@ import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import { orderJobs, type WaitingJob } from './fair-order.ts';
 import { JOB_CLASSES } from './job.ts';
-import { chooseLanes, KnownLanes } from './known-lanes.ts';
+import { chooseLanes, LaneCache } from './lane-cache.ts';
 import { ASYNC_HEAD_START_MS, type JobLane, laneKey, queuePositionMs } from './lanes.ts';
 
 const LANES_MAX = 32;
@@ -198,10 +198,10 @@ const job = (apiKeyId: string) => ({
   createdAtMs: 1,
   readAtMs: 1,
 });
-const keysOf = (known: KnownLanes) => known.choose(none).lanes.map(({ apiKeyId }) => apiKeyId);
+const keysOf = (known: LaneCache) => known.choose(none).lanes.map(({ apiKeyId }) => apiKeyId);
 
 test('known lanes › are asked for at first and when they are outdated', t => {
-  const known = new KnownLanes();
+  const known = new LaneCache();
   t.truthy(known.outdated);
   known.update([lane('1')]);
   t.true(!known.outdated);
@@ -210,7 +210,7 @@ test('known lanes › are asked for at first and when they are outdated', t => {
 });
 
 test('known lanes › are forgotten when nothing is found in them', t => {
-  const known = new KnownLanes();
+  const known = new LaneCache();
   known.update([lane('1'), lane('2')]);
   const { lanes } = known.choose(none);
   known.listed(lanes, [job('2')], []);
@@ -218,7 +218,7 @@ test('known lanes › are forgotten when nothing is found in them', t => {
 });
 
 test('known lanes › are kept where hosts were passed over, whose jobs are not listed', t => {
-  const known = new KnownLanes();
+  const known = new LaneCache();
   known.update([lane('1'), lane('2')]);
   const [first, second] = known.choose(none).lanes;
   assert.ok(first !== undefined && second !== undefined);
@@ -230,7 +230,7 @@ test('known lanes › are kept where hosts were passed over, whose jobs are not 
 });
 
 test('known lanes › are skipped, not forgotten, if none of their jobs could begin', t => {
-  const known = new KnownLanes();
+  const known = new LaneCache();
   known.update([lane('1'), lane('2')]);
   const { lanes, all } = known.choose(none, ({ apiKeyId }) => apiKeyId !== '1');
   t.deepEqual([lanes.map(({ apiKeyId }) => apiKeyId), all], [['2'], true]);
@@ -239,7 +239,7 @@ test('known lanes › are skipped, not forgotten, if none of their jobs could be
 });
 
 test('known lanes › are kept if a job came during the round', t => {
-  const known = new KnownLanes();
+  const known = new LaneCache();
   known.update([lane('1')]);
   const { lanes } = known.choose(none);
   known.add(job('1'));
@@ -249,7 +249,7 @@ test('known lanes › are kept if a job came during the round', t => {
 });
 
 test('known lanes › move behind the others if none of their jobs found room', t => {
-  const known = new KnownLanes();
+  const known = new LaneCache();
   known.update(Array.from({ length: 40 }, (_, index) => lane(String(index))));
   const first = known.choose(none);
   t.false(first.all);

@@ -1,22 +1,20 @@
 /**
- * A job as the queue has it, and its states. What the job is to do is its payload, which the queue
- * does not read.
+ * A job as the queue has it, and its states. The queue does not read the job's payload.
  *
  * | state     | what callers see | entered from | by                                             |
  * |-----------|------------------|--------------|------------------------------------------------|
  * | accepted  | queued           | -            | submission, with something to download         |
  * | fetching  | queued           | accepted     | a claim; the download runs under the lease     |
- * | ready     | queued           | fetching, -  | all that it needs is stored durably            |
+ * | ready     | queued           | fetching, -  | all its inputs are stored durably              |
  * | running   | processing       | ready        | a node's Admitted; sets started_at once        |
  * | succeeded | succeeded, from expires_at on expired | running | the result is stored, the credit charged |
  * | failed    | failed           | all the open | the credit is released; from the first three  |
  * |           |                  |              | also by its caller                             |
  *
- * A job that takes no credit (job-funding.ts) has the same states.
- *
- * A lost attempt leaves the job in running: the contract has no way back from processing to queued.
- * A claim changes lease and fence, never the state, except accepted -> fetching. A job of two URLs
- * is fetching twice: given back with the first stored, it is claimed again for the second.
+ * A job without a credit has the same states. A lost attempt leaves the job in running: the
+ * contract has no way back from processing to queued. A claim changes lease and fence, never the
+ * state, except accepted -> fetching. A job with two URLs is given back after the first download
+ * and claimed again for the second.
  */
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 
@@ -25,8 +23,8 @@ export const FINAL_STATES = ['succeeded', 'failed'] as const;
 export type JobState = (typeof OPEN_STATES | typeof FINAL_STATES)[number];
 
 /**
- * Jobs of this class cost nothing, and are asynchronous ones otherwise (docs/adr/0022). The table,
- * the metrics and the operator's answers have the name of its first use.
+ * Jobs of this class cost nothing and otherwise run like asynchronous ones (docs/adr/0022). Table,
+ * metrics and operator answers keep the name of its first use.
  */
 export const UNPAID = 'playground' as const;
 
@@ -37,7 +35,6 @@ export function isUnpaid(of: { readonly class: JobClass | null }): boolean {
   return of.class === UNPAID;
 }
 
-/** Nobody's request waits for an unpaid job. */
 export function modeOf(job: Pick<JobStatus, 'class'>): 'sync' | 'async' {
   return job.class === 'sync' ? 'sync' : 'async';
 }
@@ -49,7 +46,6 @@ export interface JobLease {
   readonly expiresAtMs: number;
 }
 
-/** Whose it is, and where it stands: every reader of a job needs it. */
 export interface JobStatus {
   readonly id: string;
   readonly accountId: string;
@@ -60,29 +56,26 @@ export interface JobStatus {
   readonly startedAtMs: number | null;
   readonly finishedAtMs: number | null;
   readonly expiresAtMs: number | null;
-  /** When the caller deleted the result; null: never. */
   readonly deletedAtMs: number | null;
-  /** The database's clock when the row was read: what expiry is judged by. */
+  /** The database's clock when the row was read. Expiry is compared with it. */
   readonly readAtMs: number;
 }
 
-/** The queue, its leases and the ledger decide by these. */
 export interface QueueJob extends JobStatus {
-  /** Host and port of the next download; null: there is none. */
+  /** Host and port of the next download. */
   readonly sourceHost: string | null;
   readonly lease: JobLease | null;
   readonly fence: number;
-  /** Admitted attempts that died with their node or one of its processes. */
+  /** Admitted attempts lost with their node or one of its processes. */
   readonly lostAttempts: number;
   /** Lost attempts that took a process of the node with them. */
   readonly lostWithProcess: number;
-  /** Claims of an expired lease: a control plane died holding it. */
+  /** Claims of an expired lease: a control plane died with it. */
   readonly takeovers: number;
-  /** The count of its key's cap that it is in (accounts/keys/key-policy.ts); null: none. */
+  /** Start of the cap window of its key in which it counts (accounts/keys/key-policy.ts). */
   readonly capWindowStartMs: number | null;
-  /** A package counted an unpaid job in this day. null: it is paid for. */
+  /** The day in which a package counted an unpaid job. null: the job is paid. */
   readonly unpaidDayMs: number | null;
-  /** The group of jobs that it is of, and its position there, from 0; null: of none. */
   readonly group: { readonly id: string; readonly item: number } | null;
 }
 
@@ -100,7 +93,9 @@ export function isFinal(job: Pick<JobStatus, 'state'>): boolean {
   return job.state === 'succeeded' || job.state === 'failed';
 }
 
-/** A deletion counts by itself: a member of a cluster may read an earlier clock than it wrote. */
+/**
+ * Checks the deletion apart from expiry: a cluster member may read an earlier clock than it wrote.
+ */
 export function publicState(
   job: Pick<JobStatus, 'state' | 'expiresAtMs' | 'readAtMs' | 'deletedAtMs'>,
 ): PublicJobState {

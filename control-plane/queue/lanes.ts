@@ -1,17 +1,17 @@
 /**
- * Lanes of the queue: the open jobs of one API key and class that are ready, or those that are to
- * be downloaded. The queue is read by the first few of each, so that ten thousand jobs
- * of one lane never hide the first of another.
+ * A lane holds the open jobs of one API key and class that are ready, or those that need a
+ * download. Rounds read the first few of each lane, so ten thousand jobs of one lane do not hide
+ * the first of another.
  */
 import { type JobClass, type JobStatus, needsDownload } from './job.ts';
 
 /**
- * An asynchronous job goes before a synchronous one, whose caller waits 120 s, if it is so much
- * older.
+ * An asynchronous job goes first if it is this much older than a synchronous one, whose caller
+ * waits 120 s.
  */
 export const ASYNC_HEAD_START_MS = 60_000;
 
-/** Smaller first. */
+/** A smaller position goes first. */
 export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number {
   return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
 }
@@ -28,9 +28,8 @@ export interface JobLane {
 export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId' | 'apiKeyId'>;
 
 export interface LaneRead extends LaneIdentity {
-  /** Downloads from these source hosts are passed over. */
   readonly exceptHosts?: readonly string[];
-  /** Jobs that ask for particular engines are passed over. */
+  /** Skips jobs that ask for particular engines. */
   readonly namesNone?: boolean;
 }
 

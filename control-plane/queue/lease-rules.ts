@@ -1,5 +1,5 @@
 /**
- * How long a lease lasts, and which failure, if any, a job must end with now.
+ * How long a lease lasts, and when a job must fail.
  *
  * | event                | lease                  | fence | counts                               |
  * |----------------------|------------------------|-------|--------------------------------------|
@@ -12,43 +12,42 @@
  * |                      |                        |       | worker lost_with_process + 1 too     |
  * | succeed, fail        | none, for good         |       |                                      |
  *
- * Holder and fence decide, not the lease's expiry: a late holder that was not replaced may still
- * renew and finish; once another replica claimed the job, its fence has moved.
+ * Holder and fence decide, not the lease's expiry: a late holder may still renew and finish until
+ * another replica claims the job and raises its fence.
  */
 
 import { isFinal, type JobFailure, type QueueJob } from './job.ts';
 
-/** Proof of a claim: no write under it changes a job whose fence has moved on. */
+/** Proof of a claim: a write under it changes only a job with this fence. */
 export interface Claim {
   readonly jobId: string;
   readonly holder: string;
   readonly fence: number;
 }
 
-/** A claim's length, and so how late a holder that died is replaced. */
+/** Length of a claim, and the longest delay until a dead holder is replaced. */
 export const LEASE_MS = 15_000;
-/** Three renewals fit into a lease, so that two may fail. */
+/** Three renewals fit into a lease, so two may fail. */
 const LEASE_RENEW_MS = 5_000;
 
-/** Tests that wait for one to run out take shorter ones. */
 export type LeaseTiming = typeof LEASE_TIMING;
 export const LEASE_TIMING = { leaseMs: LEASE_MS, renewMs: LEASE_RENEW_MS };
 
-/** Admitted attempts lost with their node or a process of it; this many end the job. */
+/** Admitted attempts lost with their node or one of its processes, until the job fails. */
 const LOST_ATTEMPTS_MAX = 3;
-/** Lost attempts that took an engine or a worker with them; this many end the job for good. */
+/** Lost attempts that took an engine or a worker with them, until the job fails for good. */
 const LOST_WITH_PROCESS_MAX = 2;
-/** Control planes that died holding the job; this many end it. */
+/** Control planes that died with the job, until it fails. */
 const TAKEOVERS_MAX = 10;
 
-/** The time runs from the submission to the first admission by a node. */
+/** From the submission to the first admission by a node. */
 const FIRST_ADMISSION_MS_MAX = 3_600_000;
 export const JOB_MS_MAX = 7_200_000;
 
 type CountedJob = Pick<QueueJob, 'state' | 'createdAtMs' | 'startedAtMs' | 'readAtMs'> &
   Pick<QueueJob, 'lostAttempts' | 'lostWithProcess' | 'takeovers'>;
 
-/** The verdict about the job comes first: no passed deadline may make it retryable. */
+/** Checks the job's own fault first: a passed deadline must not make it retryable. */
 export function failureDue(job: CountedJob): JobFailure | undefined {
   if (isFinal(job)) return undefined;
   if (job.lostWithProcess >= LOST_WITH_PROCESS_MAX) {

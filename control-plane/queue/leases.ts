@@ -1,6 +1,6 @@
 /**
- * The statements of a job's lease. Each is a compare-and-set on the fence (the table of
- * lease-rules.ts) that commits by itself, so nothing is held while a node works.
+ * The statements of a job's lease. Each is a compare-and-set on the fence (lease-rules.ts) that
+ * commits by itself, so no transaction is open while a node works.
  */
 
 import {
@@ -27,7 +27,7 @@ const CLAIM = keepStatement<Claim & { fenceBefore: number; leaseMs: number }>(
   (database, { fenceBefore, leaseMs, ...claim }) =>
     database.kysely
       .updateTable('jobs')
-      // MySQL assigns from left to right: what reads the old lease comes before the new one.
+      // MySQL assigns from left to right, so reads of the old lease come before the new one.
       .set({
         takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
         state: sql<JobState>`case when state = 'accepted' then 'fetching' else state end`,
@@ -62,7 +62,7 @@ export function jobLeases<J extends Leased>(database: Database, reading: ReadJob
       const won = await query(database, db => keptMatchesOne(db, CLAIM(database, values)));
       if (!won) return undefined;
       const claimed = await query(database, db => reading(db, job.id));
-      // The answer took longer than the lease, and another replica has claimed the job.
+      // The answer took longer than the lease, and another replica claimed the job.
       if (claimed === undefined || !holds(claimed, claim)) return undefined;
       return { claim, job: claimed };
     },
@@ -113,7 +113,7 @@ async function prepare<J extends Leased>(
   const next = nextHost === undefined ? { state: 'ready' as const } : { source_host: nextHost };
   const set: Updateable<Schema['jobs']> = { ...columns, ...next };
   if (await matchesOne(heldBy(db, claim).set(set).where('state', '=', 'fetching'))) return true;
-  // Perhaps it was, and only the answer was lost.
+  // It may have been made already, with only its answer lost.
   const job = await reading(db, claim.jobId);
   return job !== undefined && !isFinal(job) && holds(job, claim) && happened(job);
 }

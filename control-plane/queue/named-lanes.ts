@@ -1,17 +1,16 @@
 /**
- * The lanes in which every waiting job asks for particular engines. Such jobs may wait for them
- * while nodes have room for others, and hide the others behind them. So a round that left some may
- * be followed by one that passes over all of them.
+ * Lanes in which every waiting job asks for particular engines. Such jobs may wait while nodes have
+ * room for others, and hide the jobs after them. If a round leaves such jobs, the next one may skip
+ * all of them.
  */
 import { type LanedJob, type LaneIdentity, type LaneRead, laneKey, laneOf } from './lanes.ts';
 
 export class NamedLanes<J extends LanedJob> {
   readonly #isNamed: (job: J) => boolean;
-  /** The listing had all jobs of the lane (whole), or more may stand behind it. */
+  /** whole: the listing had all jobs of the lane. more: there may be others. */
   readonly #lanes = new Map<string, 'whole' | 'more'>();
   #pass: 'none' | 'due' | 'under way' = 'none';
 
-  /** @param isNamed tells whether a job asks for particular engines */
   constructor(isNamed: (job: J) => boolean) {
     this.#isNamed = isNamed;
   }
@@ -20,7 +19,6 @@ export class NamedLanes<J extends LanedJob> {
     if (!this.#isNamed(job)) this.#lanes.delete(laneKey(laneOf(job)));
   }
 
-  /** @returns whether this round passes over jobs that ask for particular engines */
   beginRound(): boolean {
     this.#pass = this.#pass === 'due' ? 'under way' : 'none';
     return this.#pass === 'under way';
@@ -39,11 +37,10 @@ export class NamedLanes<J extends LanedJob> {
   }
 
   /**
-   * Notes what a round listed of each of its lanes, and whether the next one is a pass: never two
-   * in a row.
-   * @param eachMax a lane of which so many were listed may have more
+   * Notes what a round listed of its lanes. Two rounds in a row never skip.
+   * @param eachMax a lane with this many listed jobs may have more
    * @param lanesLeft such jobs wait, and the round left out lanes
-   * @returns whether it is
+   * @returns whether the next round skips
    */
   listed(
     lanes: readonly LaneRead[],

@@ -1,4 +1,3 @@
-/** The queue in the table as the dispatcher reads it, and as its bound counts it. */
 import { type Database, query, type Schema } from '@matting/database/database.ts';
 import { isFree } from '@matting/database/leases.ts';
 import {
@@ -14,31 +13,33 @@ import { groupFromRow } from './job-rows.ts';
 import { type JobLane, type LaneRead, laneKey, laneOf } from './lanes.ts';
 import type { AccountQueue, ListedJob, QueuedWork, QueueReads } from './queue.ts';
 
-/** The queue passes these on, or puts them into its statements, and never reads them. */
+/** The queue puts these into its statements and never reads their values. */
 export interface PayloadReads<Row, P> {
-  /** A listing reads these beside the queue's columns. */
+  /** Read by a listing in addition to the queue's columns. */
   readonly columns: readonly SelectExpression<Schema, 'jobs'>[];
   fromRow(row: Row): P;
-  /** Of a job's row: it asks for no particular engines. */
+  /** SQL on a job's row: it asks for no particular engine. */
   readonly isUnnamed: RawBuilder<SqlBool>;
-  /** Of an open job's row, what it counts in the queue; of a final one's, what was done. Whole. */
+  /**
+   * SQL on a job's row, whole numbers: its cost in the queue if it is open, its cost done if it is
+   * final.
+   */
   readonly queuedCost: RawBuilder<number>;
   readonly doneCost: RawBuilder<number>;
-  /** The queue answers costs in this unit. */
+  /** Whole numbers of `queuedCost` and `doneCost` that make one unit of the answers. */
   readonly costUnit: number;
-  /** `queuedCost` reads these. */
+  /** The columns that `queuedCost` needs. */
   readonly countedColumns: readonly (keyof Schema['jobs'])[];
-  /** Of a row: 1 where something is to be downloaded. */
+  /** SQL on a job's row: 1 if it needs a download. */
   readonly isUnfetched: RawBuilder<number>;
-  /** So many open jobs are counted at most. */
   readonly openCountedMax: number;
 }
 
 type ReadOf<P> = ListedJob & P;
 
 /**
- * The reads of lanes (lanes.ts) walk jobs_lane_state and touch no final row:
- * which lanes exist is read from the index alone; a lane's head is a seek for each of two states.
+ * The reads of lanes (lanes.ts) walk jobs_lane_state and touch no final row: the list of lanes
+ * needs the index alone, a lane's head a seek for each of its two states.
  */
 export function queueReads<Row, P>(
   database: Database,
@@ -78,7 +79,7 @@ export function queueReads<Row, P>(
   };
 }
 
-/** SQLite takes 500 parts of a union, and a lane has two. */
+/** SQLite allows 500 parts in a union, and a lane needs two. */
 const STATEMENT_LANES_MAX = 64;
 
 const DOWNLOAD_STATES = ['accepted', 'fetching'] as const;
@@ -190,9 +191,7 @@ function selectHeads<Row>(
   return heads.reduce((union, next) => union.unionAll(next));
 }
 
-/**
- * The select stands in a table of its own: SQLite takes no order and limit in a part of a union.
- */
+/** Selects from a subquery, since SQLite allows no order and limit in a part of a union. */
 function selectFirst<Row>(
   { kysely, nowMs, dialect }: Database,
   { lane, state, eachMax }: { lane: LaneRead; state: JobState; eachMax: number },
@@ -249,17 +248,14 @@ function listedFromRow(row: LaneRow): ListedJob {
 
 const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
 
-/**
- * The rows stand in a table of their own: grouped at once, SQLite would walk an index with all
- * final jobs.
- */
+/** Groups a subquery: without it SQLite would walk an index with all final jobs. */
 async function readQueued<Row>(database: Database, payload: AnyPayload<Row>): Promise<QueuedWork> {
   const open = database.kysely
     .selectFrom(JOBS_BY_CLASS[database.dialect])
     .select(['account_id', 'model', 'created_at', ...payload.countedColumns])
     .where('class', 'in', JOB_CLASSES)
     .where('queue_at', '>', 0)
-    // A running job without a lease lost its attempt: it waits for a node like the others.
+    // A running job without a lease lost its attempt and waits for a node again.
     .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
     .orderBy('class')
     .orderBy('queue_at')

@@ -1,14 +1,14 @@
 /**
- * Packages take their part in the end of a job: each has a step in the job's own transaction, so
- * that it counts every job once. A step can never keep a job from its end:
+ * Lets packages take part in the end of a job: each has a step in the job's transaction, and so
+ * counts every job once. A step cannot keep a job from ending:
  *
- * - If one throws, or its statement is wrong, all are rolled back to the savepoint before them.
- *   Each runs again behind a savepoint of its own, and the one that fails is left out.
- * - If one ends the transaction (a conflict, a lost connection), the whole is repeated. Once
- *   that has happened STEP_ENDS_MAX times, all are left out.
+ * - If a step fails, all are rolled back to the savepoint before them. Each then runs again after a
+ *   savepoint of its own, and the one that fails is left out.
+ * - If a step ends the transaction (a conflict, a lost connection), the whole transaction is
+ *   repeated. After STEP_ENDS_MAX of these, all steps are left out.
  *
- * A step that is left out is a row of `unsettled_jobs`, written in the same transaction, from which
- * unsettled-jobs.ts does it later.
+ * Each left-out step adds a row to `unsettled_jobs` in the same transaction; unsettled-jobs.ts runs
+ * it later.
  */
 
 import { CREDITS_PER_JOB } from '@matting/accounts/ledger/ledger.ts';
@@ -19,18 +19,17 @@ import { CompiledQuery, type RawBuilder, type SelectQueryBuilder, sql } from 'ky
 import type { FundingKind } from './funding/funding.ts';
 import type { QueueJob } from './job.ts';
 
-/** What steps get of a job, and what its payload adds (`PayloadEnds.settled`). */
+/** The queue's part of an ended job; the payload adds its own (`PayloadEnds.settled`). */
 export interface SettledJob {
   readonly accountId: string;
   readonly jobId: string;
   readonly apiKeyId: string;
   readonly createdAtMs: number;
   readonly unpaidDayMs: number | null;
-  /** The failure passes. */
+  /** Whether the failure is temporary. */
   readonly retryable: boolean;
   readonly outcome: 'succeeded' | 'failed';
   readonly funding: FundingKind;
-  /** Undefined: no package made it. */
   readonly groupId: string | undefined;
   readonly credits: number;
 }
@@ -59,18 +58,18 @@ export function settledJobOf(
 }
 
 export interface SettledStep<S extends SettledJob = SettledJob> {
-  /** The name is kept in `unsettled_jobs`: it never changes. */
+  /** Kept in `unsettled_jobs`, so it must never change. */
   readonly name: string;
   /**
-   * Called once the job is closed and its credit settled, or later where it was left out, with the
-   * account's row held. Bounded: a few statements by an index.
+   * Runs after the job is closed and its credit settled, or later if it was left out, with the
+   * account's row locked. A few indexed statements at most.
    */
   settled(database: Database, tx: Db, job: S): Promise<void>;
 }
 
 /**
- * The row that has the instant of a job's end, for a statement of a step: the entry of its ledger,
- * or the job itself if it takes no credit.
+ * Selects the row with the time of a job's end: its ledger entry, or the job itself if it takes no
+ * credit.
  */
 export function selectEnd(
   db: Db,
@@ -87,11 +86,11 @@ export interface SettledObserver {
   settledLeftOut(step: string): void;
 }
 
-/** Steps may end the transaction of one job's end so often. */
+/** Steps may end the transaction of one job's end this many times. */
 const STEP_ENDS_MAX = 2;
 
 const SAVEPOINT = CompiledQuery.raw('savepoint settled');
-/** A rollback keeps the savepoint. The end of the transaction releases it. */
+/** A rollback keeps the savepoint until the transaction ends. */
 const ROLLBACK = CompiledQuery.raw('rollback to savepoint settled');
 
 interface LeftOut {
@@ -99,7 +98,6 @@ interface LeftOut {
   readonly error: unknown;
 }
 
-/** The steps belong to one job's end, over all rounds of its transaction. */
 export class SettledSteps<S extends SettledJob = SettledJob> {
   readonly #steps: readonly SettledStep<S>[];
   #ends = 0;
@@ -110,7 +108,7 @@ export class SettledSteps<S extends SettledJob = SettledJob> {
     this.#steps = steps;
   }
 
-  /** The list is of the round that was committed. */
+  /** The list of the committed round. */
   get leftOut(): readonly LeftOut[] {
     return this.#leftOut;
   }

@@ -1,16 +1,16 @@
 /**
- * A job's submission: one transaction holds what its funding takes (funding/) and makes the job.
+ * Submits a job: one transaction holds the funding (funding/) and inserts the job.
  *
- * The order of the statements, and why:
- * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
- *    the balance nor the number in flight nor a key's cap can be passed. Inserting first left 86
- *    deadlocks on MySQL, 263 on MariaDB in 25 s of load, this order none;
- * 2. if the job's API key has a cap: its count, moved by compare-and-set;
- * 3. a read whether something else of a package has the job's key, and what the payload joins; then
- *    the job's row, whose unique key stops the slower of two twins;
+ * The order of the statements:
+ * 1. the account's row, by compare-and-set. It serialises an account's submissions, which keeps the
+ *    balance, the number in flight and a key's cap. In 25 s of load, inserting first left 86
+ *    deadlocks on MySQL and 263 on MariaDB; this order left none;
+ * 2. the count of the API key's cap, if it has one, by compare-and-set;
+ * 3. a read whether a package uses the job's key for something else, the rows that the payload
+ *    joins, then the job's row, whose unique key stops the slower of two twins;
  * 4. the ledger's entry, and commit;
- * 5. if 1 or 2 refused or 3 was stopped, a read of the key: a twin may have taken the last credit
- *    for this very request.
+ * 5. if 1, 2 or 3 refused, a read of the key: a twin may have taken the last credit for this
+ *    request.
  */
 
 import { CapReachedError } from '@matting/accounts/keys/key-caps.ts';
@@ -31,13 +31,11 @@ import { type IdempotencyKey, isForgotten } from './idempotency.ts';
 import type { JobClass, QueueJob } from './job.ts';
 import { queuePositionMs } from './lanes.ts';
 
-/** Packages take their part in the submission of a job. */
 export interface SubmissionStep {
   /**
-   * Whether something else of the package has this Idempotency-Key: the job is refused. The core
-   * asks before it judges the request any further, and again in the transaction that makes the job,
-   * with the account's row held. What the package makes takes that row first, too. One read by an
-   * index.
+   * Whether the package uses this Idempotency-Key for something else; then the job is refused. The
+   * core asks before it checks the request further, and again in the transaction of the job with
+   * the account's row locked. The package must lock that row first, too. One indexed read.
    */
   hasKey(database: Database, db: Db, apiKeyId: string, keyHash: string): Promise<boolean>;
 }
@@ -46,12 +44,12 @@ export interface NewQueueJob {
   readonly id: string;
   readonly accountId: string;
   readonly apiKeyId: string;
-  /** SHA-256, hexadecimal; null: a job of a group has no key of its own. */
+  /** SHA-256, hexadecimal. null: a job of a group has no key of its own. */
   readonly idempotencyKeyHash: string | null;
-  /** Of the request, SHA-256: another request under the same key is a conflict. */
+  /** SHA-256 of the request. Another request under the same key is a conflict. */
   readonly fingerprint: string;
   readonly class: JobClass;
-  /** A job of UNPAID has it: a package counted the job in this day. */
+  /** Set for a job of UNPAID: the day in which a package counted it. */
   readonly unpaidDayMs?: number | null | undefined;
   readonly group?: { readonly id: string; readonly item: number };
 }
@@ -61,17 +59,19 @@ export interface KeyedJob extends NewQueueJob {
   readonly keyHasCap?: boolean;
 }
 
-/** What a kind of job plugs into the submission of its jobs. */
 export interface PayloadSubmission<New extends NewQueueJob, J> {
   fundingOf(job: New): FundingKind;
-  /** The same columns of every job. `source_host`: of its first download; null: the job is ready. */
+  /**
+   * Returns the same columns for every job. `source_host`: of the first download; null: the job is
+   * ready.
+   */
   columns(job: New): Columns & { readonly source_host: string | null };
   /**
-   * Columns that depend on other rows, read with the account's row held. It throws to refuse the
+   * Columns that depend on other rows, read with the account's row locked. Throws to refuse the
    * job.
    */
   join(database: Database, tx: Db, job: New): Promise<Columns>;
-  /** What submit answers for an error of `join`; undefined: it is no refusal. */
+  /** The answer of submit to an error of `join`; undefined: the error is not a refusal. */
   refusalOf(error: unknown): { readonly kind: 'refused' } | undefined;
   read(database: Database, db: Db, jobId: string): Promise<J | undefined>;
   readByKey(database: Database, db: Db, apiKeyId: string, keyHash: string): Promise<J | undefined>;
@@ -82,9 +82,7 @@ export type SubmitOutcome<J> =
   | { readonly kind: 'created' | 'exists'; readonly job: J }
   | HoldRefusal
   | { readonly kind: 'key-cap-reached'; readonly detail: string }
-  /** Something else of a package has the key. */
   | { readonly kind: 'key-taken' }
-  /** By the payload's `join`. */
   | { readonly kind: 'refused' };
 
 class KeyTakenError extends Error {}
@@ -119,7 +117,7 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
     return query(this.#database, db => this.#isTaken(db, apiKeyId, keyHash));
   }
 
-  /** The job that answers for a key. A job that is forgotten gives its key up first. */
+  /** The job that answers for a key. A job past its remembered time first loses its key. */
   async findByKey(apiKeyId: string, key: IdempotencyKey): Promise<J | undefined> {
     if (!HASH.test(key.hash)) return undefined;
     const { readByKey } = this.#payload;
@@ -135,7 +133,7 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
         .where('idempotency_key_hash', '=', key.hash)
         .execute(),
     );
-    // Another request may have been here before, and have made the next job.
+    // Another request may have freed the key and made the next job.
     return read();
   }
 
@@ -150,7 +148,7 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
     const { id, apiKeyId, idempotencyKeyHash } = job;
     const { readByKey } = this.#payload;
     const twin = await readByKey(this.#database, db, apiKeyId, idempotencyKeyHash);
-    // If the row is ours, an earlier round committed it, and its answer was lost on the way.
+    // If the row is ours, an earlier round committed it and its answer was lost.
     if (twin !== undefined) return { kind: twin.id === id ? 'created' : 'exists', job: twin };
     if (refused !== undefined) return refused;
     throw new OvertakenError(`a twin of job ${id} freed its key after it was in the way`);
@@ -188,7 +186,7 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
   }
 }
 
-/** @param capWindowStartMs the count of the key's cap that the job is in; null: none */
+/** @param capWindowStartMs start of the cap window in which the job counts; null: none */
 export type InsertJob<New extends NewQueueJob> = (
   database: Database,
   tx: Transaction<Schema>,
@@ -199,7 +197,7 @@ export type InsertJob<New extends NewQueueJob> = (
 
 type Row = Insertable<Schema['jobs']> & { readonly queue_shift: number };
 
-/** Inserts the rows of a kind of job. What such a job takes is held already. */
+/** The caller holds the funding already. */
 export function jobInsertion<New extends NewQueueJob>(
   columnsOf: PayloadSubmission<New, unknown>['columns'],
 ): InsertJob<New> {
@@ -222,7 +220,7 @@ export function jobInsertion<New extends NewQueueJob>(
       fingerprint: job.fingerprint,
       state: columns.source_host === null ? 'ready' : 'accepted',
       class: job.class,
-      // From now, ms.
+      // ms from now
       queue_shift: queuePositionMs(job.class, 0),
       fence: 0,
       lost_attempts: 0,

@@ -1,8 +1,7 @@
 /**
- * Does what steps have left to do with jobs that ended (settled-steps.ts), each row of
- * `unsettled_jobs` exactly once: the row goes in the transaction of its step. The account's row
- * comes first, as in every transaction that moves credits. A step that fails again leaves its row
- * to the next walk.
+ * Runs the steps that ended jobs left out (settled-steps.ts), each exactly once: a step's
+ * transaction deletes its row of `unsettled_jobs`. It locks the account's row first, like every
+ * transaction that moves credits. A step that fails again keeps its row for the next walk.
  */
 
 import { takeAccount } from '@matting/accounts/account-store.ts';
@@ -18,13 +17,13 @@ export function unsettledJobs<J extends EndableJob, S extends SettledJob>(
   payload: PayloadEnds<J, S>,
   { settled: steps, observer }: EndOptions<S>,
 ) {
-  const places = new Map<string, string>();
-  /** A page of the step's rows, to the first that fails again. */
+  const cursors = new Map<string, string>();
+  /** Runs a page of the step's rows, up to the first that fails again. */
   async function page(step: SettledStep<S>, limit: number) {
-    const jobIds = await readPage(database, step.name, places.get(step.name) ?? '', limit);
+    const jobIds = await readPage(database, step.name, cursors.get(step.name) ?? '', limit);
     let done = 0;
     for (const jobId of jobIds) {
-      places.set(step.name, jobId);
+      cursors.set(step.name, jobId);
       try {
         await settle(database, payload, step, jobId);
         done += 1;
@@ -35,7 +34,7 @@ export function unsettledJobs<J extends EndableJob, S extends SettledJob>(
         return { done, more: true };
       }
     }
-    if (jobIds.length < limit) places.delete(step.name);
+    if (jobIds.length < limit) cursors.delete(step.name);
     return { done, more: jobIds.length === limit };
   }
   return {
@@ -64,7 +63,7 @@ async function readPage(database: Database, step: string, after: string, limit: 
   return rows.map(row => row.job_id);
 }
 
-/** Does nothing where another did it meanwhile. Of a job that is gone the row goes alone. */
+/** Does nothing if another replica did it meanwhile. If the job is gone, only deletes the row. */
 async function settle<J extends EndableJob, S extends SettledJob>(
   database: Database,
   payload: PayloadEnds<J, S>,
@@ -77,7 +76,7 @@ async function settle<J extends EndableJob, S extends SettledJob>(
     const rows = tx.deleteFrom('unsettled_jobs').where('package', '=', step.name);
     const isMine = await matchesOne(rows.where('job_id', '=', jobId));
     if (!isMine || job === undefined) return;
-    // The job is as its end showed it: nothing of that changes.
+    // Ended jobs do not change in what the step reads.
     const { failure } = job;
     const ended = { succeeded: failure === null, retryable: failure?.retryable ?? false };
     await step.settled(database, tx, settledBy(payload, job, ended));

@@ -29,13 +29,13 @@ admittedMegapixels | background: | counts on the node what it was placed for, an
 control-plane/core/dispatch/job-run.ts by control-plane/core/attempts/refused-attempts.test.ts
 #tryNodes | if (unknownTo( | a header over 4096 bytes › goes to a node that takes it, whichever was chosen
 #after | === 'rejected' | a request that nodes reject › is tried once more on the only node
-control-plane/core/dispatch/large-turns.ts by control-plane/core/dispatch/large-turns.test.ts
-openTo | filter | an image that has waited for memory has the node for itself, until it begins
+control-plane/core/dispatch/node-reservation.ts by control-plane/core/dispatch/node-reservation.test.ts
+nodesFor | filter | an image that has waited for memory has the node for itself, until it begins
 #end | this.#nextAtMs | an image that has waited for memory has the node for itself, until it begins
 control-plane/core/dispatch/node-refusals.ts by control-plane/core/dispatch/pick-node.test.ts
 unreadBy | 'heic' | a request that no node can serve › is refused if no node reads the format of the background
 control-plane/queue/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
-beginRound | && capacity.places('unnamed') | nodes of other models › have no room for jobs that name none, and make no round for them
+beginRound | && capacity.slots('unnamed') | nodes of other models › have no room for jobs that name none, and make no round for them
 control-plane/core/dispatch/job-needs.ts by control-plane/core/models/dispatched.test.ts
 shortfallOf | === undefined ? | each job goes to the node of its model, one without a name to that of the first offered
 control-plane/core/fetching/fetch-image.ts by control-plane/core/fetching/sources.test.ts

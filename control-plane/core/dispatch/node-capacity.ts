@@ -1,4 +1,4 @@
-/** The capacity of nodes, by what they report: which one a job goes to, and why none can do it. */
+/** The nodes by their reports: which one a job goes to, and why none can do it. */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import type { Capacity, QueuedJob } from '@matting/queue/dispatch-core.ts';
@@ -6,11 +6,10 @@ import { needsDownload } from '@matting/queue/job.ts';
 import type { JobMemory } from '@matting/queue/job-memories.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
-import { LargeTurns } from './large-turns.ts';
 import { fleetRefusalOf } from './node-refusals.ts';
+import { NodeReservation } from './node-reservation.ts';
 import { isIncapable, pickNode, settleCropRun } from './pick-node.ts';
 
-/** A job by its row, before it is claimed. */
 export type PlaceableJob = QueuedJob &
   Omit<AskedOfNode, 'correctable'> & {
     readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
@@ -35,14 +34,14 @@ export function isNamed({ model, correction }: NamingJob): boolean {
 
 export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Offer> {
   readonly #options: NodeCapacityOptions<Offer>;
-  readonly #turns = new LargeTurns();
+  readonly #reservation = new NodeReservation();
   readonly isNamed = isNamed;
 
   constructor(options: NodeCapacityOptions<Offer>) {
     this.#options = options;
   }
 
-  places(job?: NamingJob | 'unnamed'): { readonly all: number; readonly free: number } {
+  slots(job?: NamingJob | 'unnamed'): { readonly all: number; readonly free: number } {
     const name = job === 'unnamed' ? undefined : (job?.model ?? job?.correction?.cropRun?.model);
     let [all, free] = [0, 0];
     for (const node of this.#options.snapshots()) {
@@ -62,7 +61,7 @@ export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Off
     const snapshots = this.#options.snapshots();
     const nowMs = now();
     const { needs, excludedBoots } = settleCropRun(snapshots, asked, nowMs, memory);
-    const choice = pickNode(this.#turns.openTo(job.id, snapshots), needs, {
+    const choice = pickNode(this.#reservation.nodesFor(job.id, snapshots), needs, {
       excludedBoots,
       avoidedNodes: memory?.avoidedNodes,
       random,
@@ -88,7 +87,7 @@ export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Off
       'No inference node can process this image.';
   }
 
-  chooseTurn(ordered: readonly PlaceableJob[], memoryOf: (jobId: string) => Memory): void {
+  reserveNode(ordered: readonly PlaceableJob[], memoryOf: (jobId: string) => Memory): void {
     const nowMs = this.#options.now();
     const snapshots = this.#options.snapshots();
     const waiting = ordered
@@ -97,11 +96,11 @@ export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Off
         const settled = settleCropRun(snapshots, rowNeeds(job), nowMs, memoryOf(job.id));
         return { jobId: job.id, waitedMs: job.readAtMs - job.createdAtMs, ...settled };
       });
-    this.#turns.chooseNext(waiting, snapshots, nowMs);
+    this.#reservation.reserve(waiting, snapshots, nowMs);
   }
 
   began(jobId: string): void {
-    this.#turns.began(jobId, this.#options.now());
+    this.#reservation.began(jobId, this.#options.now());
   }
 }
 

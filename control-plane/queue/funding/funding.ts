@@ -1,12 +1,12 @@
 /**
- * What pays for a job is held at its submission, and settled or released at its end. Each kind has
- * a file here, and takes first the row that keeps the account's other transactions out.
+ * Funding is held at a job's submission, and settled or released at its end. Each kind first locks
+ * the row that excludes the account's other transactions.
  */
 import type { Database, Schema } from '@matting/database/database.ts';
 import type { Transaction } from 'kysely';
 import type { QueueJob } from '../job.ts';
 
-/** credit: the account pays. free: nobody does. unpaid: a package counted it (docs/adr/0022). */
+/** credit: the account pays. free: nobody pays. unpaid: a package counts it (docs/adr/0022). */
 export type FundingKind = 'credit' | 'free' | 'unpaid';
 
 type Tx = Transaction<Schema>;
@@ -20,15 +20,18 @@ interface HeldJob extends Payer, HoldLimits {
   readonly keyHasCap?: boolean;
 }
 
-/** Nothing changed. */
+/** A refusal changes nothing. */
 export interface HoldRefusal {
   readonly kind: 'insufficient-credits' | 'too-many-in-flight';
 }
 
-/** @param capWindowStartMs the count of the key's cap that the job is in; null: none */
+/** @param capWindowStartMs start of the cap window in which the job counts; null: none */
 type InsertJob = (capWindowStartMs: number | null) => Promise<void>;
 
-/** Has `close` close the job's row, and packages take their steps. Answers as `close` does. */
+/**
+ * Calls `close` to close the job's row and runs the steps of packages. Returns what `close`
+ * returns.
+ */
 export type EndFunding = <T>(
   database: Database,
   tx: Tx,
@@ -37,15 +40,15 @@ export type EndFunding = <T>(
 ) => Promise<T | 'nothing-reserved'>;
 
 export interface Funding {
-  /** Undefined: it is held, and the job inserted. @throws CapReachedError, and what `insertJob` throws */
+  /**
+   * Undefined: it is held and the job inserted. @throws CapReachedError, and errors of `insertJob`
+   */
   hold(
     database: Database,
     tx: Tx,
     job: HeldJob,
     insertJob: InsertJob,
   ): Promise<HoldRefusal | undefined>;
-  /** The job succeeds: what was held is spent. */
   readonly settle: EndFunding;
-  /** The job fails: what was held goes back. */
   readonly release: EndFunding;
 }

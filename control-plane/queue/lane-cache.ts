@@ -1,5 +1,3 @@
-/** The lanes that a replica knows, and which of them a round reads. */
-
 import type { Shares } from './fair-order.ts';
 import { type JobStatus, needsDownload } from './job.ts';
 import {
@@ -14,10 +12,10 @@ import {
 const LANES_MAX = 32;
 
 /**
- * The lanes to read now, LANES_MAX at most: of synchronous and aged jobs first; of them the first
- * of each account before the second of any, an account with running jobs as many turns later.
- * Within an account lanes whose jobs found no room come last, then its key with the fewest running
- * jobs is first, then the lane that has waited longest.
+ * Chooses the lanes to read now, LANES_MAX at most. Lanes of synchronous and aged jobs come first.
+ * Among equals the first lane of each account precedes the second of any, and running jobs of an
+ * account count like lanes already chosen. Within an account, stuck lanes come last, then the key
+ * with the fewest running jobs is first, then the oldest lane.
  * @param stuck keys of lanes whose jobs found no room in the last round
  */
 export function chooseLanes<L extends JobLane>(
@@ -35,12 +33,12 @@ export function chooseLanes<L extends JobLane>(
     return { lane, rank };
   });
   ranked.sort((a, b) => compareRanks(a.rank, b.rank));
-  const turns = new Map(shares.accounts);
+  const laneCounts = new Map(shares.accounts);
   return ranked
     .map(({ lane, rank: [group, stuckLast, , firstQueueAtMs] }) => {
-      const turn = turns.get(lane.accountId) ?? 0;
-      turns.set(lane.accountId, turn + 1);
-      return { lane, rank: [group, turn, stuckLast, firstQueueAtMs] as const };
+      const before = laneCounts.get(lane.accountId) ?? 0;
+      laneCounts.set(lane.accountId, before + 1);
+      return { lane, rank: [group, before, stuckLast, firstQueueAtMs] as const };
     })
     .sort((a, b) => compareRanks(a.rank, b.rank))
     .slice(0, LANES_MAX)
@@ -56,11 +54,11 @@ function compareRanks(a: Rank, b: Rank): number {
 type LaneJob = LanedJob & Pick<JobStatus, 'createdAtMs' | 'readAtMs'>;
 const laneKeyOf = (job: LaneJob) => laneKey(laneOf(job));
 
-/** A replica knows these lanes of the queue; the next poll finds any lane that it forgets. */
-export class KnownLanes {
+/** A replica's cache of the queue's lanes. The next poll finds a lane that it evicts too early. */
+export class LaneCache {
   readonly #lanes = new Map<string, JobLane>();
   #stuck = new Set<string>();
-  /** Added during a round, which may have read the table before. */
+  /** Lanes added during a round, whose read of the table may be older. */
   readonly #addedSince = new Set<string>();
   #outdated = true;
 
@@ -72,13 +70,13 @@ export class KnownLanes {
     this.#outdated = true;
   }
 
-  /** Takes the lanes of the table; a lane that is gone is forgotten when it is read next. */
+  /** A lane that is gone from the table is evicted when it is read next. */
   update(lanes: readonly JobLane[]): void {
     this.#outdated = false;
     for (const lane of lanes) this.#lanes.set(laneKey(lane), lane);
   }
 
-  /** A job of this lane waits, or of the other one of its key and class. */
+  /** Notes a waiting job. `toDownload` picks the other lane of its key and class. */
   add(job: LaneJob, toDownload = needsDownload(job)): void {
     const { createdAtMs, readAtMs } = job;
     const firstQueueAtMs = queuePositionMs(job.class, createdAtMs);
@@ -88,7 +86,7 @@ export class KnownLanes {
     if (!this.#lanes.has(key)) this.#lanes.set(key, lane);
   }
 
-  /** The lanes of one round, which then calls `listed`. `all`: none that is open was left out. */
+  /** Chooses the lanes of a round, which then calls `listed`. `all`: no open lane was left out. */
   choose(
     shares: Shares,
     isOpen: (lane: JobLane) => boolean = () => true,
@@ -100,10 +98,9 @@ export class KnownLanes {
   }
 
   /**
-   * Notes what was listed of the lanes. A lane without a waiting job is forgotten, unless some were
-   * passed over; if there are too many lanes, those in which no job found room go behind the
-   * others.
-   * @returns whether one was forgotten
+   * Notes what was listed. Evicts a lane without a waiting job, unless the read skipped some jobs.
+   * Lanes whose jobs found no room come last in the next choice.
+   * @returns whether a lane was evicted
    */
   listed(
     lanes: readonly LaneRead[],
