@@ -65,8 +65,8 @@ export function registerBatchRoutes(
     const idempotencyKey = idempotencyKeyOf(request);
     wantBody(request, reply);
     const room = uploads.beginTexts(callerOf(request).accountId);
-    const askAgain = () => checks.askAgain(request);
-    const submitted = read(room, { askAgain, idempotencyKey });
+    const recheckCaller = () => checks.recheckCaller(request);
+    const submitted = read(room, { recheckCaller, idempotencyKey });
     const { batch, created } = await submitted.finally(() => room.end());
     const isOver = batch.finishedAtMs !== null;
     if (!created && isOver) reply.header('idempotent-replayed', 'true');
@@ -76,14 +76,14 @@ export function registerBatchRoutes(
   app.post(PATH, checked, (request, reply) =>
     submit(request, reply, async (room, submitter) => {
       const fields = await readBatchBody(request.raw, room);
-      const caller = await submitter.askAgain();
+      const caller = await submitter.recheckCaller();
       return submitBatch(parts, { ...submitter, caller, fields });
     }),
   );
   app.post(`${PATH}/:batchId/again`, checked, (request: OfBatch, reply) =>
     submit(request, reply, async (room, submitter) => {
       const texts = await readAgainBody(request.raw, room);
-      const caller = await submitter.askAgain();
+      const caller = await submitter.recheckCaller();
       const id = request.params.batchId.toLowerCase();
       const again = { id, texts, find: () => find(request) };
       return submitAgain(parts, { ...submitter, caller }, again);

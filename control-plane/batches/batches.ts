@@ -63,7 +63,7 @@ export const batches: Package = {
     const parts = { batches, views, manyJobs, uploads, onSubmitted: () => loop.wake() };
     const again = async (batch: Batch, actor: Actor) => {
       const { id, accountId, apiKeyId } = batch;
-      const askAgain = async () => {
+      const recheckCaller = async () => {
         const key = await stores.apiKeys.find(apiKeyId, accountId);
         if (key?.state === 'active') return { accountId, apiKeyId, policy: key.policy };
         throw new ContractError('INVALID_API_KEY', 'The API key of the batch has ended.');
@@ -71,7 +71,7 @@ export const batches: Package = {
       const by = { actor, entryId: randomUUID() };
       // A second click finds the batch of the first.
       const idempotencyKey = `account page: again ${id}`;
-      const submitter = { caller: await askAgain(), askAgain, by, idempotencyKey };
+      const submitter = { caller: await recheckCaller(), recheckCaller, by, idempotencyKey };
       const source = { id, texts: new Map(), find: async () => batch };
       return (await submitAgain(parts, submitter, source)).batch;
     };

@@ -1,6 +1,6 @@
 /** Parses the items of the JSON while they arrive. */
 import type { Readable } from 'node:stream';
-import { meantField } from '@matting/core/http/meant-fields.ts';
+import { suggestField } from '@matting/core/http/field-suggestions.ts';
 import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
 import { MATTING_FIELDS, type TextField } from '@matting/core/submission/matting-request.ts';
 import { readBody, requireBodyHead } from '@matting/http/bodies.ts';
@@ -52,7 +52,7 @@ const BATCH_JSON: JsonFields<BatchField> = {
   fieldOf(name = '', seen) {
     if (KNOWN.includes(name)) return name;
     const missing = seen.has('items') ? '' : 'Send the images as items: [{"image_url": "…"}].';
-    throw unknownField(name, one => meantField(one, KNOWN, missing));
+    throw unknownField(name, one => suggestField(one, KNOWN, missing));
   },
   literalsOf: field => MATTING_JSON.literalsOf(field),
 };

@@ -30,7 +30,7 @@ export interface BatchFields {
 export interface Submitter {
   readonly caller: BatchCaller;
   /** Checks the key again, after the service looked up a host's name. */
-  readonly askAgain: () => Promise<BatchCaller>;
+  readonly recheckCaller: () => Promise<BatchCaller>;
   readonly idempotencyKey: string;
   readonly by?: NewBatch['by'];
 }
@@ -65,7 +65,7 @@ export async function submitBatch(
  */
 export async function submitItems(
   { batches, manyJobs, onSubmitted }: SubmitBatchDependencies,
-  { caller, askAgain, idempotencyKey, by }: Submitter,
+  { caller, recheckCaller, idempotencyKey, by }: Submitter,
   {
     fingerprint,
     make,
@@ -90,7 +90,7 @@ export async function submitItems(
     if (made === undefined) throw refusal;
     return joined(made);
   }
-  const { accountId, policy } = await askAgain();
+  const { accountId, policy } = await recheckCaller();
   const { request, template, items, name } = contents;
   const id = randomUUID();
   const batch: NewBatch = {

@@ -7,9 +7,9 @@ import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import {
   apiKeyOf,
-  askingAgain,
   type Check,
   callerOf,
+  callerRecheck,
   holdSlot,
   requireApiKey,
   requireRate,
@@ -62,16 +62,16 @@ const RETRY_AFTER_S = 2;
 
 export class PictureRoute<Body, Requested extends PictureRequest> {
   readonly #services: CoreServices;
-  readonly #askAgain: PictureChecks['askAgain'];
+  readonly #recheckCaller: PictureChecks['recheckCaller'];
   readonly #interface: PictureInterface<Body, Requested>;
 
   constructor(
     services: CoreServices,
-    { askAgain }: Pick<PictureChecks, 'askAgain'>,
+    { recheckCaller }: Pick<PictureChecks, 'recheckCaller'>,
     of: PictureInterface<Body, Requested>,
   ) {
     this.#services = services;
-    this.#askAgain = askAgain;
+    this.#recheckCaller = recheckCaller;
     this.#interface = of;
   }
 
@@ -98,11 +98,11 @@ export class PictureRoute<Body, Requested extends PictureRequest> {
     try {
       wantBody(request, reply);
       const body = await read(request.raw, pictures);
-      const askAgain = () => this.#askAgain(request);
-      const caller = await askAgain();
+      const recheckCaller = () => this.#recheckCaller(request);
+      const caller = await recheckCaller();
       const requested = parse(body);
       const submitted = await submitMatting.submitKeyless({
-        ...{ caller, askAgain, mode: 'sync' },
+        ...{ caller, recheckCaller, mode: 'sync' },
         ...{ request: requested.request, backgroundGiven: requested.backgroundGiven },
         ...{ upload: pictures.image, backgroundUpload: pictures.background },
         derivedKey: { namespace, rememberedMs: REMEMBERED_MS },
@@ -180,7 +180,7 @@ const PICTURES = ['image/png', 'image/jpeg', 'image/webp', 'application/zip'];
 interface PictureChecks {
   readonly submission: Check[];
   /** Authenticates the caller again after the body, in case the key was revoked meanwhile. */
-  readonly askAgain: ReturnType<typeof askingAgain>;
+  readonly recheckCaller: ReturnType<typeof callerRecheck>;
 }
 
 /** @param of.body checks the headers of a body; absent: requests have no body */
@@ -201,6 +201,6 @@ export function createPictureChecks(
       ...(of.body === undefined ? [] : [of.body]),
       holdSlot(connections),
     ],
-    askAgain: askingAgain(apiKey),
+    recheckCaller: callerRecheck(apiKey),
   };
 }

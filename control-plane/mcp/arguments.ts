@@ -1,7 +1,7 @@
 /** The arguments of the tools: fields under the rules of /v1, and a few of their own. */
 
 import { NOT_IN_A_CORRECTION } from '@matting/core/corrections/correctable.ts';
-import { namedLike } from '@matting/core/http/meant-fields.ts';
+import { similarName } from '@matting/core/http/field-suggestions.ts';
 import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
 import {
   MATTING_FIELDS,
@@ -146,7 +146,7 @@ function notOneSource(count: number): ContractError {
 }
 
 function meantArgument(name: string, known: readonly string[]): string {
-  const meant = namedLike(name, known);
+  const meant = similarName(name, known);
   return meant === undefined ? `The arguments are ${known.join(', ')}.` : `Did you mean ${meant}?`;
 }
 

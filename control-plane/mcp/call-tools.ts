@@ -5,8 +5,8 @@
 
 import {
   apiKeyOf,
-  askingAgain,
   callerOf,
+  callerRecheck,
   requireApiKey,
 } from '@matting/core/http/header-checks.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
@@ -203,8 +203,8 @@ export class CallTools {
   }
 
   async #sentBy(request: FastifyRequest, upload: ImageUpload) {
-    const askAgain = () => this.#callerOf(request, 'submit');
-    return { caller: await askAgain(), askAgain, mode: 'sync' as const, upload };
+    const recheckCaller = () => this.#callerOf(request, 'submit');
+    return { caller: await recheckCaller(), recheckCaller, mode: 'sync' as const, upload };
   }
 
   async #answerSubmitted(
@@ -249,7 +249,7 @@ export class CallTools {
   }
 
   #callerOf(request: FastifyRequest, scope: 'submit' | 'read' | 'account') {
-    return askingAgain(requireApiKey(this.#services, scope, apiKeyOf))(request);
+    return callerRecheck(requireApiKey(this.#services, scope, apiKeyOf))(request);
   }
 
   async #answer(

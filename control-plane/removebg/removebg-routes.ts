@@ -7,9 +7,9 @@ import {
 import {
   apiKeyOf,
   callerOf,
+  type NamedRate,
   requireApiKey,
   requireRate,
-  type ToldRate,
 } from '@matting/core/http/header-checks.ts';
 import type { HttpContext } from '@matting/core/http/public-app.ts';
 import type { CoreServices } from '@matting/core/package.ts';
@@ -195,7 +195,7 @@ function registerDocument(
 }
 
 /** An answer names one rate: the first that refuses, else the one with the least left. */
-function writeRate([latest, before]: readonly ToldRate[], reply: FastifyReply): void {
+function writeRate([latest, before]: readonly NamedRate[], reply: FastifyReply): void {
   if (latest === undefined) return;
   const { allowed, limit, remaining, resetS } = latest;
   if (allowed && before !== undefined && remaining >= before.remaining) return;

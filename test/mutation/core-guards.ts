@@ -43,7 +43,7 @@ fetchImage | ? INPUT_IMAGE | a background has bounds of its own, and says in eve
 control-plane/core/http/header-checks.ts by control-plane/core/test/accounts/account.test.ts
 requireRate | === 'submissions' | a rate of its own › refuses a key beyond it, and takes nothing of the account’s then
 control-plane/core/http/operator-app.ts by control-plane/core/http/operator-app.test.ts
-requireChosen | || ! | metrics › need no key if their reader chose the address
+requireMetricsAccess | || ! | metrics › need no key if their reader chose the address
 control-plane/core/http/operator-app.ts by control-plane/portal/session/half-sent-forms.test.ts
 buildOperatorApp | awaitBodies | half-sent forms on the operator's port › from one network keep no scraper and no key out
 control-plane/core/http/public-app.ts by test/contract/access.test.ts
@@ -196,8 +196,8 @@ requireOf | !isReadableSecret | half a pair, wrong text, wrong secret: refused, 
 control-plane/core/submission/submit-matting.ts by test/contract/doors.test.ts
 existing | POST /v1/matting, JSON checks what the table says, in its order
 control-plane/core/submission/submit-matting.ts by control-plane/core/webhooks/callbacks.test.ts
-#insert | await askAgain | a held submission › counts for a cap that the key was given: /v1/matting/jobs
-#insert | await askAgain | a held submission › makes no job by a key that was revoked while a name was looked up
+#insert | await recheckCaller | a held submission › counts for a cap that the key was given: /v1/matting/jobs
+#insert | await recheckCaller | a held submission › makes no job by a key that was revoked while a name was looked up
 control-plane/core/submission/submit-matting.ts by control-plane/portal/playground/playground.test.ts
 #requireAccepting | await acceptance.requireOpen | the playground › is refused while the queue is full, and counts nothing
 control-plane/queue/submit-job.ts by control-plane/test/compose/replicas.test.ts
@@ -303,5 +303,5 @@ claim | where('fence' | a claim of a fence that was used is lost, the lease bein
 claim | where('next_attempt_at' | a claim is lost before the next attempt is due
 control-plane/core/webhooks/send-webhooks.ts by control-plane/core/webhooks/deliver-webhooks.test.ts
 makeAttempt | if (key | several replicas › fail a notification whose body is not its own
-failureOf | >= 300 | a notification › follows no redirect, whatever its status
+callbackFailureOf | >= 300 | a notification › follows no redirect, whatever its status
 `;

@@ -1,23 +1,25 @@
-/** A package describes pages of the account area, and another package shows them. */
+/** A package describes pages of the account area here; another package shows them. */
 import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { JobsShown } from '../groups/job-groups.ts';
 import type { ViewedJob } from '../jobs/job.ts';
 
-/** A list of an account's things, each of which takes a while and has a page with its jobs. */
+/** A list of one kind of thing that an account has, each with a page that lists its jobs. */
 export interface AccountPage {
   /**
-   * The list is `/account/<name>`, and a thing's page `/account/<name>/<id>`. A form to
-   * `/account/<name>/<id>/<action>` acts on the thing.
+   * The list is at `/account/<name>`, a thing at `/account/<name>/<id>`. A form posts an action to
+   * `/account/<name>/<id>/<action>`.
    */
   readonly name: string;
   readonly words: Readonly<Record<'en' | 'zh-CN', AccountPageWords>>;
-  /** The type of webhooks about a thing, by its id. */
+  /** The type of webhooks about a thing, found by its id. */
   readonly event?: string;
-  /** By their names. */
   readonly actions: Readonly<Record<string, AccountAction>>;
-  /** The newest first; their number is bounded. */
+  /** The newest first, in bounded number. */
   list(accountId: string): Promise<readonly AccountThing[]>;
-  /** With its jobs from that position on, or some of them alone. Undefined: there is none. */
+  /**
+   * With its jobs from the position `from` on, or only the jobs that `only` selects. Undefined: the
+   * account has no such thing.
+   */
   find(
     id: string,
     of: {
@@ -29,11 +31,11 @@ export interface AccountPage {
 }
 
 interface AccountAction {
-  /** Whoever may cancel jobs, or whoever may correct results. */
+  /** owners: whoever may cancel jobs. members: whoever may correct results. */
   readonly by: 'owners' | 'members';
   /**
-   * Resolves with what to say, a name in `said`, on the page of that thing; undefined: the account
-   * has no such thing.
+   * Resolves with the message for the page, a name in `said`; undefined: the account has no such
+   * thing.
    * @throws what the actor's `refusal` resolves with
    */
   act(
@@ -45,8 +47,8 @@ interface AccountAction {
 type Texts<Name extends string = string> = Readonly<Record<Name, string>>;
 
 /**
- * `ended` is such as `{done} of {all}`; `confirm` is what a button asks before it acts; `part` is
- * such as `Picture {number}`, a job without a reference.
+ * `ended` is such as `{done} of {all}`, `part` such as `Picture {number}`: a job without a
+ * reference. `confirm` is the question before an action.
  */
 interface AccountPageWords
   extends Texts<'title' | 'lead' | 'created' | 'state' | 'progress' | 'failed' | 'thing' | 'ended'>,
@@ -59,27 +61,26 @@ interface AccountPageWords
 
 interface AccountThing {
   readonly id: string;
-  /** Null: it has none. */
   readonly name: string | null;
   readonly apiKeyId: string;
   readonly createdAtMs: number;
-  /** Names one of the words' `states`. */
+  /** A name in the words' `states`. */
   readonly state: string;
   readonly tone: 'neutral' | 'accent' | 'good';
   readonly ended: number;
   readonly all: number;
   readonly failed: number;
-  /** Undefined: none makes sense now. */
+  /** Undefined: no action makes sense now. */
   readonly action: string | undefined;
 }
 
 interface AccountThingPage extends AccountThing {
-  /** Null: the page looks again by itself. */
+  /** Null: the page reloads by itself. */
   readonly finishedAtMs: number | null;
-  /** By names of the words' `states`. */
+  /** By names in the words' `states`. */
   readonly counts: Readonly<Record<string, number>>;
-  /** In the order of their positions in it; their number is bounded. */
+  /** In order of position, in bounded number. */
   readonly jobs: readonly ViewedJob[];
-  /** The next page begins here; undefined: this is the last. */
+  /** First position of the next page; undefined: this is the last. */
   readonly next: number | undefined;
 }

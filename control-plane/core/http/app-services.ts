@@ -1,5 +1,3 @@
-/** The use cases behind the two ports, as their routes are given them. */
-
 import type { Authenticator, Caller, ReadAccount } from '@matting/accounts/keys/caller.ts';
 import type { KeyUses } from '@matting/accounts/keys/key-uses.ts';
 import type { RateLimits } from '@matting/accounts/rates/rate-limits.ts';

@@ -1,21 +1,19 @@
 /**
- * Callers read these documents about the service without a key: the page of error codes and the
- * OpenAPI 3.1 document, each as a page for people too if a package renders them. The document is
- * openapi.json and the parts of packages, in the same form, with the service's address and version,
- * and with its short forms written out:
+ * The documents that callers read without a key: the error codes and the OpenAPI 3.1 document, each
+ * also as a page if a package renders it. The OpenAPI document merges openapi.json and the parts of
+ * packages, adds address and version, and expands these short forms:
  *
  * | in openapi.json                 | in the document                                             |
  * |---------------------------------|-------------------------------------------------------------|
- * | `"$ref": "#/parts/NAME"`,       | what stands there: generators of clients follow no          |
- * | `"$ref": "…/properties/NAME"`   | reference into another schema                               |
- * | `"headers": "Allow RateLimit?"` | references to these headers and those of every answer;      |
- * |                                 | with a question mark: not on every such answer              |
- * | `"problems": "CODE CODE"`       | a problem answer: the codes, their titles and an example    |
- * |                                 | each, the headers that belong to its status                 |
- * | `"finishing": "JSON"`           | the fields of finishing as properties; `form`: as parts of  |
- * |                                 | a form                                                      |
- * | `"queryFields": "NAME NAME"`    | parameters for these fields and for those of finishing. The |
- * |                                 | text `"queryFields"` in a list: references to them          |
+ * | `"$ref": "#/parts/NAME"`,       | a copy: client generators follow no reference into another  |
+ * | `"$ref": "…/properties/NAME"`   | schema                                                      |
+ * | `"headers": "Allow RateLimit?"` | references to these headers and to those of every answer;   |
+ * |                                 | `?`: optional                                               |
+ * | `"problems": "CODE CODE"`       | a problem answer: codes, titles, examples, and the headers  |
+ * |                                 | of its status                                               |
+ * | `"finishing": "JSON"`           | the fields of finishing as properties; `form`: as parts     |
+ * | `"queryFields": "NAME NAME"`    | parameters for these fields and for those of finishing;     |
+ * |                                 | `"queryFields"` in a list: references to them               |
  */
 
 import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
@@ -30,7 +28,6 @@ type JsonObject = { readonly [name: string]: unknown };
 
 const HEADERS: Readonly<Record<string, JsonObject>> = source.components.headers;
 const EVERY_HEADER = ['X-Request-ID', 'Cache-Control'];
-/** Headers that belong to the status of a problem, whatever the operation. */
 const STATUS_HEADERS: Readonly<Record<number, readonly string[]>> = {
   401: ['WWW-Authenticate'],
   405: ['Allow'],
@@ -51,7 +48,7 @@ interface DocumentSources {
   readonly openApi: readonly OpenApiPart[];
 }
 
-/** A package's part of the document, in the form of openapi.json: what it adds by the same names. */
+/** A package's part of the document, in the form of openapi.json; merged by name. */
 export type OpenApiPart = JsonObject & { readonly tags?: typeof source.tags };
 
 function isObject(value: unknown): value is JsonObject {
@@ -66,7 +63,7 @@ function merged(one: JsonObject, other: JsonObject): JsonObject {
   return { ...one, ...Object.fromEntries(entries) };
 }
 
-/** @throws Error where openapi.json names a part, a header or a code that there is not */
+/** @throws Error for an unknown part, header or code in openapi.json */
 function openApiDocument({ openApi, ...options }: DocumentSources) {
   const [first, ...others] = source.tags;
   const tags = [first, ...openApi.flatMap(part => part.tags ?? []), ...others];
@@ -111,17 +108,16 @@ function finishingFields(form: string): [field: string, schema: JsonObject][] {
   });
 }
 
-/** The parameter of a field for a body that is the image itself, by its name among components. */
 function queryParameter(name: string): [component: string, parameter: JsonObject] {
   const words = name.replaceAll(/(?:^|_)(.)/g, (_all, letter: string) => letter.toUpperCase());
   const description = `\`${name}\` as in JSON, for a body that is the image itself.`;
   return [`Picture${words}`, { name, in: 'query', required: false, description, schema: TEXT }];
 }
 
-function partAt(place: string, from: JsonObject): unknown {
-  const names = place.split('/');
+function partAt(pointer: string, from: JsonObject): unknown {
+  const names = pointer.split('/');
   const found = names.reduce<unknown>((node, name) => (node as JsonObject)?.[name], from);
-  if (found === undefined) throw new Error(`openapi.json has no ${place}`);
+  if (found === undefined) throw new Error(`openapi.json has no ${pointer}`);
   return found;
 }
 
@@ -183,11 +179,11 @@ const JSON_HEADERS: Headers = { 'content-type': 'application/json' };
 
 /** A package that serves documents for people describes them here. */
 export interface DocumentPages {
-  /** The path `/` leads a browser here. */
+  /** Browsers are redirected from `/` to this path. */
   readonly homePath: string;
-  /** Programs read of `/` that the documents begin here. */
+  /** `/` names this path to programs. */
   readonly docsPath: string;
-  /** The page of the errors for browsers, and with its links for programs. */
+  /** The error page for browsers, and as Markdown with its links for programs. */
   errors(document: unknown): { html(): string; markdown(): string };
   readonly headers: Headers;
 }
@@ -196,9 +192,9 @@ interface DocumentOptions {
   readonly document: ServedDocument;
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
-  /** If they are absent, the documents are served as they are, for programs. */
+  /** If absent, the documents are served as they are, for programs. */
   readonly pages: DocumentPages | undefined;
-  /** What callers write before each path. */
+  /** The path of the base URL, which callers write before each path. */
   readonly pathPrefix: string;
 }
 
@@ -214,7 +210,6 @@ export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOp
   serve(app, ERROR_DOCS_PATH, prepare(plain, markdown), prepare(page, headers));
 }
 
-/** Names the documents to programs, and leads browsers to a page. */
 function registerRoot(app: FastifyInstance, { pages, pathPrefix }: DocumentOptions): void {
   const docs = pages?.docsPath ?? ERROR_DOCS_PATH;
   const paths = { openapi: OPENAPI_PATH, docs, matting: '/v1/matting' };
@@ -231,7 +226,7 @@ function registerRoot(app: FastifyInstance, { pages, pathPrefix }: DocumentOptio
   });
 }
 
-/** Returns the OpenAPI document, which is complete once every route is there: for a request. */
+/** Render it only for a request: the document is complete once every route is registered. */
 export type ServedDocument = ReturnType<typeof servedDocument>;
 
 export function servedDocument(app: FastifyInstance, sources: DocumentSources) {
@@ -240,7 +235,7 @@ export function servedDocument(app: FastifyInstance, sources: DocumentSources) {
   return () => (served ??= servedBy(app, whole));
 }
 
-/** Leaves out the paths of packages that are not here. */
+/** Leaves out the paths of packages that are not installed. */
 function servedBy(app: FastifyInstance, document: ReturnType<typeof openApiDocument>) {
   const paths = Object.entries(document.paths).filter(([path, operations]) => {
     const url = path.replaceAll(/\{(\w+)\}/g, ':$1');
@@ -250,7 +245,7 @@ function servedBy(app: FastifyInstance, document: ReturnType<typeof openApiDocum
   return { ...document, paths: Object.fromEntries(paths) };
 }
 
-/** Browsers name it; programs that accept anything get the plain form. */
+/** Programs that accept anything get the plain form. */
 function takesHtml({ headers }: FastifyRequest): boolean {
   return /\btext\/html\b/i.test(headers.accept ?? '');
 }
@@ -260,7 +255,7 @@ interface Prepared {
   readonly headers: Headers;
 }
 
-/** Renders once, for the first request: a start waits for no page. */
+/** Renders at the first request, so that start-up does not wait. */
 function prepare(render: () => string, headers: Headers): Prepared {
   let body: Buffer | undefined;
   return {

@@ -1,7 +1,7 @@
 /**
- * The checks made from headers alone, before a body byte is read, in the contract's order:
- * Authorization, Idempotency-Key, the rates of the key and the account, and for submissions what
- * the headers say of the body and whether the account has a place for one more.
+ * Checks of headers before a body byte is read, in the contract's order: Authorization,
+ * Idempotency-Key, the rates of key and account, and for submissions the body's headers and the
+ * account's open submissions.
  */
 
 import type { Caller } from '@matting/accounts/keys/caller.ts';
@@ -23,14 +23,14 @@ import { requireBodyForm } from './read-matting-body.ts';
 
 /** RFC 6750 section 2.1, with any number of spaces after the scheme. */
 const BEARER = /^Bearer +([A-Za-z0-9._~+/-]+=*)$/i;
-/** The bound is far above any key that this service makes. */
+/** Far above the length of any key of this service. */
 const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
 const UNKNOWN_KEY =
   'The API key is unknown or revoked. Send a key of this service, which begins with mk_.';
 
-/** Accounts of requests with a session of the account area in place of a key. */
+/** Accounts of requests that have a session of the account area instead of a key. */
 const accounts = new WeakMap<FastifyRequest, string>();
 
 interface KeyServices {
@@ -39,12 +39,12 @@ interface KeyServices {
 }
 
 /**
- * Runs again once a body has arrived: headers sent before a revocation create no job after it.
+ * Runs again after the body: headers sent before a revocation create no job after it.
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY, KEY_NOT_ALLOWED
  */
 export function requireApiKey(
   { authenticator, keyUses }: KeyServices,
-  /** Undefined: a key of any. */
+  /** Undefined: a key of any scope. */
   scope: KeyScope | undefined,
   tokenOf = bearerTokenOf,
 ): (request: FastifyRequest) => Promise<void> {
@@ -70,8 +70,8 @@ export function requireApiKey(
   };
 }
 
-/** Finds the caller again after a wait. @throws as `requireKey` */
-export function askingAgain(
+/** @throws as `requireKey` */
+export function callerRecheck(
   requireKey: ReturnType<typeof requireApiKey>,
 ): (request: FastifyRequest) => Promise<Caller> {
   return async request => {
@@ -80,7 +80,7 @@ export function askingAgain(
   };
 }
 
-/** The key also counts as known if it may not make the request. */
+/** True also for a key that may not make this request. */
 export function hasKnownKey(request: FastifyRequest): boolean {
   return callers.has(request);
 }
@@ -89,7 +89,7 @@ export function noteKnownAccount(request: FastifyRequest, accountId: string): vo
   accounts.set(request, accountId);
 }
 
-/** Finds the account by the request's API key or session; undefined: a stranger's request. */
+/** By API key or session; undefined: a stranger's request. */
 export function knownAccountOf(request: FastifyRequest): string | undefined {
   return callers.get(request)?.accountId ?? accounts.get(request);
 }
@@ -129,8 +129,8 @@ function bearerTokenOf(request: FastifyRequest): string {
 }
 
 /**
- * X-Api-Key, else Authorization: Bearer, for interfaces whose clients send either. Where the first
- * is there the second belongs to something before us, and is not read.
+ * X-Api-Key, else Authorization: Bearer, for interfaces whose clients send either. If X-Api-Key is
+ * there, Authorization may belong to a proxy and is ignored.
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
  */
 export function apiKeyOf(request: FastifyRequest): string {
@@ -153,27 +153,27 @@ export function apiKeyOf(request: FastifyRequest): string {
   );
 }
 
-export interface ToldRate extends RateState {
+export interface NamedRate extends RateState {
   readonly name: RateKind | 'key-submissions';
 }
 
 /**
- * The onRequest hook: how often the account asks, and the key where it has a rate of its own. That
- * of the key comes first: what it refuses takes nothing of what other keys share.
- * @param tell sets headers, of all that were taken, the last first
+ * The onRequest hook for the account's rate and for the key's own, if it has one. The key's comes
+ * first: a request that it refuses costs the account nothing.
+ * @param setHeaders gets every rate counted so far, the last first
  * @throws ContractError RATE_LIMITED
  */
 export function requireRate(
   rateLimits: RateLimits,
   kind: RateKind,
-  tell: (rates: readonly ToldRate[], reply: FastifyReply) => void = tellRates,
+  setHeaders: (rates: readonly NamedRate[], reply: FastifyReply) => void = setRateHeaders,
 ): onRequestAsyncHookHandler {
   return async (request, reply) => {
     const { accountId, apiKeyId, policy } = callerOf(request);
-    const told: ToldRate[] = [];
-    const take = (rate: ToldRate) => {
-      told.unshift(rate);
-      tell(told, reply);
+    const taken: NamedRate[] = [];
+    const take = (rate: NamedRate) => {
+      taken.unshift(rate);
+      setHeaders(taken, reply);
       requireAllowed(rate);
     };
     const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
@@ -184,8 +184,8 @@ export function requireRate(
   };
 }
 
-/** The headers follow draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651). */
-function tellRates(rates: readonly ToldRate[], reply: FastifyReply): void {
+/** draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651). */
+function setRateHeaders(rates: readonly NamedRate[], reply: FastifyReply): void {
   reply.headers({
     'ratelimit-policy': rates
       .map(({ name, limit, windowS }) => `"${name}";q=${limit};w=${windowS}`)
@@ -196,7 +196,7 @@ function tellRates(rates: readonly ToldRate[], reply: FastifyReply): void {
   });
 }
 
-function requireAllowed({ name, allowed, limit, windowS, resetS }: ToldRate): void {
+function requireAllowed({ name, allowed, limit, windowS, resetS }: NamedRate): void {
   if (allowed) return;
   const [who, what] =
     name === 'key-submissions' ? ['The API key', 'submissions'] : ['The account', name];
@@ -226,15 +226,14 @@ export function createHeaderChecks(
   ];
   return {
     submission: submissionOf(requireBodyForm),
-    /** The checks of another body: what its headers say is judged by this. */
+    /** The same checks with another check of the body's headers. */
     submissionOf,
     read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
-    /** A DELETE changes what submissions made, and is as cheap as a read. */
+    /** A DELETE changes jobs, so it needs the submit scope, and is as cheap as a read. */
     deletion: [apiKey, readKey, reads] satisfies Check[],
     account: [requireApiKey(services, 'account'), readKey, reads] satisfies Check[],
     models: [requireApiKey(services, undefined), readKey, reads] satisfies Check[],
-    /** Checks the key again after the body was read. */
-    askAgain: askingAgain(apiKey),
+    recheckCaller: callerRecheck(apiKey),
   };
 }
 

@@ -1,4 +1,4 @@
-/** A caller's jobs: GET /v1/matting/jobs, GET and DELETE /v1/matting/jobs/<id>. */
+/** GET /v1/matting/jobs, GET and DELETE /v1/matting/jobs/<id>. */
 import { noteJob } from '@matting/http/answer-log.ts';
 import { LIGHT, MIDDLING } from '@matting/http/answer-shares.ts';
 import { queryOf, requireLimit } from '@matting/http/body-fields.ts';

@@ -1,4 +1,4 @@
-/** The submission paths: POST /v1/matting and POST /v1/matting/jobs. */
+/** POST /v1/matting and POST /v1/matting/jobs. */
 import type { Readable } from 'node:stream';
 import { noteJob } from '@matting/http/answer-log.ts';
 import {
@@ -23,7 +23,7 @@ import { correctionBodyReaderOf, mattingBodyReaderOf } from './read-matting-body
 
 /** Most photos are done by then. */
 export const POLL_AFTER_S = 2;
-/** The header marks an answer about a job that had ended before its request. */
+/** Marks an answer about a job that had ended before this request. */
 const REPLAYED = 'idempotent-replayed';
 
 export function registerMattingRoutes(
@@ -46,7 +46,7 @@ export function registerMattingRoutes(
 interface Submitting {
   readonly mode: 'sync' | 'async';
   readonly accepts: AcceptedAnswers;
-  /** The id of the job that the request corrects; absent: it brings an image. */
+  /** The job that this request corrects; absent: the request brings an image. */
   readonly corrects?: string;
 }
 
@@ -65,7 +65,7 @@ class MattingRoutes {
   async submitSync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
     const preferences = parsePrefer(request.headers.prefer);
     const waits = !preferences.respondAsync || preferences.waitS !== undefined;
-    // The answer does not depend on the wait: Prefer changes nothing of what is made.
+    // Only Accept decides the kind of answer; Prefer decides only the wait.
     const accepts = acceptedAnswers(request.headers.accept);
     const mode = waits ? 'sync' : 'async';
     const submitted = await this.#submit(request, reply, { mode, accepts });
@@ -85,7 +85,7 @@ class MattingRoutes {
     return reply.code(200).send(this.#parts.jobViews.view(job));
   }
 
-  /** Waits only for Prefer: wait=n, and answers like `submitAsync` then, too. */
+  /** Waits only for Prefer: wait=n, and even then answers like `submitAsync`. */
   async correct(request: FastifyRequest, reply: FastifyReply, corrects: string) {
     const preferences = parsePrefer(request.headers.prefer);
     const { waitS } = preferences;
@@ -98,7 +98,7 @@ class MattingRoutes {
     return this.#answerWithoutWaiting(reply, ended);
   }
 
-  /** If no new job is created, what was stored of the body is removed. */
+  /** If it creates no job, it removes what was stored of the body. */
   async #submit(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -113,12 +113,12 @@ class MattingRoutes {
     try {
       wantBody(request, reply);
       const fields = await readBody(uploads);
-      const askAgain = () => this.#parts.checks.askAgain(request);
-      const caller = await askAgain();
+      const recheckCaller = () => this.#parts.checks.recheckCaller(request);
+      const caller = await recheckCaller();
       const { image: upload, background: backgroundUpload, hints: hintsUpload } = uploads;
       const sent = { upload, backgroundUpload, hintsUpload };
       const { submitMatting } = this.#parts;
-      const submission = { caller, askAgain, idempotencyKey, mode, fields, ...sent };
+      const submission = { caller, recheckCaller, idempotencyKey, mode, fields, ...sent };
       const submitted = await (of === undefined
         ? submitMatting.submit({ ...submission, accepts })
         : submitMatting.submitCorrection({ ...submission, corrects: of }));
@@ -131,7 +131,7 @@ class MattingRoutes {
     }
   }
 
-  /** An error from here on names the job, which stays as it is. */
+  /** Every error names the job, which exists. */
   async #answerPicture(reply: FastifyReply, job: ViewedJob, created: boolean) {
     const { resultDownload, resultReaders, jobViews } = this.#parts;
     let file: ResultFile;
@@ -155,7 +155,7 @@ class MattingRoutes {
     return reply.code(200).send(stream);
   }
 
-  /** A replay names a result only if there is one. */
+  /** A replay names a result only if its file exists. */
   async #requireResult(job: ViewedJob): Promise<void> {
     try {
       await this.#parts.resultDownload.fileOf(job).requireThere();
@@ -176,7 +176,7 @@ class MattingRoutes {
   }
 }
 
-/** Names the preferences that were honoured; a wait longer than the service's own is not. */
+/** Names the honoured preferences. A wait longer than the service's limit is not honoured. */
 function setPreferenceApplied(reply: FastifyReply, preferences: Preferences, waitMs: number): void {
   const { respondAsync, waitS } = preferences;
   const applied = [

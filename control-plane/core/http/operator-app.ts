@@ -1,6 +1,6 @@
 /**
- * The HTTP application of the operator's port: /metrics without a key, /operator as JSON behind the
- * operator key, and pages. A port of its own: a proxy of the public port can expose none of it.
+ * The operator's port: /metrics without a key, /operator as JSON with the operator key, and pages.
+ * It is a separate port, so a proxy of the public port cannot expose it.
  */
 import { onAnswerEnd } from '@matting/http/answer-end.ts';
 import { awaitBodies, createPort, operatorConnectionsMax } from '@matting/http/connections.ts';
@@ -31,18 +31,18 @@ import {
 } from '../operator/operate-jobs.ts';
 import type { OperatorServices } from './app-services.ts';
 
-/** No request here has a body but small forms, which have FORM_MS_MAX of their own. */
+/** Only small forms have bodies here, with a limit of their own: FORM_MS_MAX. */
 const REQUEST_TIMEOUT_MS = 10_000;
-/** The server notices a slow caller so late. */
+/** Longest delay until the server notices a slow caller. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
-/** A quarter of the connections is kept free of those that wait; as many may await a body. */
+/** Share of connections kept free of waiting requests; share that may wait for a body. */
 const SPARE_SHARE = 0.25;
 const BODIES_SHARE = 0.25;
 const UNREAD_ANSWERS_MAX = 32;
 
 interface OperatorAppOptions {
   readonly baseUrl: string;
-  /** The host is as it was set: an address, or a name that requests to the port have. */
+  /** As configured: an address, or the host name of requests to this port. */
   readonly host: string;
   /** Undefined: /operator is off. */
   readonly operatorKey: string | undefined;
@@ -68,7 +68,7 @@ export function buildOperatorApp(
       http: { connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS },
     },
   });
-  // Nobody has a key before a form or a header is read: all are strangers here.
+  // No key is known before a form or header is read, so everybody is a stranger.
   const room = guardHttpServer(app.server, {
     spareShare: SPARE_SHARE,
     bodiesShare: BODIES_SHARE,
@@ -78,20 +78,20 @@ export function buildOperatorApp(
   onAnswerEnd(app, (request, _reply, end) => {
     const { url: route } = request.routeOptions;
     const answered = { route, code: answeredCodeOf(request), ...end };
-    // A scrape every few seconds is not worth a line, but a scrape that gives up is.
+    // A scrape every few seconds is worth a line only if its reader gives up.
     if (route !== '/metrics' || end.left) request.log.info(answered, 'answered the operator');
   });
   checkRequests(app);
   app.addHook('onSend', finishUnreadBody);
 
-  app.get('/metrics', { onRequest: requireChosen(options) }, async (_request, reply) =>
+  app.get('/metrics', { onRequest: requireMetricsAccess(options) }, async (_request, reply) =>
     reply.type(metrics.contentType).send(await metrics.metrics()),
   );
   options.pages?.(app);
   app.register(async operator => {
     operator.addHook('onRequest', requireOperatorKey(options.operatorKey));
     registerOperatorRoutes(operator, services);
-    // Its hook says what is off.
+    // The hook answers that the interface is off.
     if (options.operatorKey === undefined) operator.get('/operator', () => undefined);
     const httpAddressOf = (nodeId: string) => services.operateNodes.requireHttpAddress(nodeId);
     await registerNodeProxy(operator, { httpAddressOf, ...options.nodeProxy });
@@ -100,11 +100,16 @@ export function buildOperatorApp(
 }
 
 /**
- * Metrics need no key where the caller chose to ask. The pages and /operator need one under every
- * name, so they answer under every name: operators have proxies of their own.
+ * /metrics needs a key if this service itself sent the request or the host name is foreign: defends
+ * against SSRF and DNS rebinding. Pages and /operator always need a key, so they answer under every
+ * host name, such as that of an operator's proxy.
  * @throws ContractError INVALID_OPERATOR_KEY
  */
-function requireChosen({ baseUrl, host, operatorKey }: OperatorAppOptions): onRequestHookHandler {
+function requireMetricsAccess({
+  baseUrl,
+  host,
+  operatorKey,
+}: OperatorAppOptions): onRequestHookHandler {
   const own = [hostOf(new URL(baseUrl)), host.toLowerCase()];
   return (request, _reply, done) => {
     const { headers } = request.raw;
@@ -167,7 +172,6 @@ function registerOperatorRoutes(
   app.get('/operator/jobs', async request => {
     const question = questionOf(request);
     const jobs = await operateJobs.list(question);
-    // Null: there is nothing behind them.
     const next = jobs.length < question.limit ? null : (jobs.at(-1)?.cursor ?? null);
     return { jobs, next };
   });
@@ -183,7 +187,7 @@ function registerOperatorRoutes(
 
 const ACCOUNT_LENGTH_MAX = 64;
 
-/** @throws ContractError INVALID_REQUEST naming every parameter that is not usable. */
+/** @throws ContractError INVALID_REQUEST that names every wrong parameter */
 function questionOf(request: FastifyRequest): JobQuestion {
   const query = request.query as Record<string, string | string[] | undefined>;
   const errors: FieldError[] = [];

@@ -1,17 +1,17 @@
-/** A base URL with a path: the proxy in front takes the path away, and answers must have it again. */
+/** For a base URL with a path: the proxy in front strips the path, so answers must add it again. */
 import type { FastifyInstance } from 'fastify';
 
-/** Pages have their addresses in double quotes, and no text has one that is not escaped. */
+/** Pages quote addresses with double quotes, and escape such text elsewhere. */
 const ADDRESS = /(\s(?:href|src|action|formaction|poster)=")(?=\/(?!\/))/g;
 const MARKDOWN_LINK = /(\]\()(?=\/(?!\/))/g;
 const PATH = /^\/(?!\/)/;
 
-/** @returns the path of the base URL, without its last slash; empty if it has none */
+/** @returns the base URL's path without its last slash; empty if it has none */
 export function pathPrefixOf(baseUrl: string): string {
   return new URL(baseUrl).pathname.replace(/\/$/, '');
 }
 
-/** Pages, assets and redirects name paths of this host, so these begin with the path here. */
+/** Adds the path to the addresses of this host in pages, assets and redirects. */
 export function addPathPrefix(app: FastifyInstance, baseUrl: string): void {
   const prefix = pathPrefixOf(baseUrl);
   if (prefix === '') return;

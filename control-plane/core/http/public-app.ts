@@ -38,34 +38,31 @@ import { addPathPrefix, pathPrefixOf } from './path-prefix.ts';
 import type { Readiness, ReadinessCause } from './readiness.ts';
 import { registerResultRoutes } from './result-routes.ts';
 
-/** A body of 72 MiB arrives in time over 5 Mbit/s. */
+/** 72 MiB arrive in time over 5 Mbit/s. */
 const REQUEST_TIMEOUT_MS = 120_000;
 const HEADERS_TIMEOUT_MS = 15_000;
-/** The server notices a slow caller so late. */
+/** Longest delay until the server notices a slow caller. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
-/** The timeout is longer than a load balancer's usual 60 s, so that the balancer closes first. */
+/** Longer than a load balancer's usual 60 s, so that the balancer closes first. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
-/**
- * After the longest wait and this margin the server gives up a connection on which nothing moves.
- */
+/** Added to the longest wait: after that the server closes a connection on which nothing moves. */
 const IDLE_TIMEOUT_MARGIN_MS = 30_000;
-/** The routes judge their parameters, and their errors are the contract's. */
+/** Large, so that the routes judge parameters and answer the contract's errors. */
 const PARAM_LENGTH_MAX = 16 * 1024;
 /** On this path Accept decides between JSON and a picture. */
 const NEGOTIATED_PATH = '/v1/matting';
 
-/** A package adds this to the public port. */
+/** What a package adds to the public port. */
 export interface HttpInterface {
   /** Adds its routes and hooks, once, after the core's routes of jobs and accounts. */
   register(app: FastifyInstance, context: HttpContext): void;
   readonly errorWriterOf?: (request: FastifyRequest, path: string) => ErrorWriter | undefined;
-  /** How long a route of it may hold a request before its answer begins. */
+  /** Longest time that one of its routes holds a request before the answer begins. */
   readonly longestWaitMs?: number;
-  /** If they are absent, the documents are served as they are, for programs. */
+  /** If absent, the documents are served as they are, for programs. */
   readonly documentPages?: DocumentPages;
-  /** What it adds to the OpenAPI document. */
   readonly openApi?: OpenApiPart;
-  /** A package that has an account area shows these there. */
+  /** Pages for a package that has an account area. */
   readonly accountPages?: readonly AccountPage[];
 }
 
@@ -75,7 +72,7 @@ export interface HttpContext {
   readonly document: ServedDocument;
   readonly answers: Pick<AnswerShares, 'enter'>;
   readonly refuseUnknownPath: ReturnType<typeof checkRequests>;
-  /** Those of all packages. */
+  /** The pages of all packages. */
   readonly accountPages: readonly AccountPage[];
 }
 
@@ -83,9 +80,7 @@ interface AppOptions extends ConnectionsOptions {
   readonly baseUrl: string;
   readonly syncWaitMs: number;
   readonly readsRequireIdempotencyKey: boolean;
-  /**
-   * The interfaces of packages stand in the order in which they are tried for a request's errors.
-   */
+  /** Tried in this order for the error writer of a request. */
   readonly interfaces: readonly HttpInterface[];
   readonly trustedProxies: readonly string[];
   readonly version: string;
@@ -103,7 +98,7 @@ export interface App {
   readonly connections: { readonly open: number };
 }
 
-/** Closed by `app.close`: no new connection is accepted, callers already connected are answered. */
+/** `app.close` refuses new connections and still answers callers already connected. */
 export function buildApp(services: AppServices, options: AppOptions): App {
   const { interfaces, onRoute, tracing } = options;
   const { readiness } = services;
@@ -139,7 +134,6 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   return { app, connections };
 }
 
-/** Routes about the caller itself. */
 function registerCallerRoutes(
   app: FastifyInstance,
   { models, readAccount }: AppServices,
@@ -161,7 +155,7 @@ function createServer({ interfaces, ...options }: AppOptions): FastifyInstance {
     ...options,
     negotiated: NEGOTIATED_PATH,
     connectionsMax: publicConnectionsMax(),
-    // A request that another interface claims has the errors that its clients read.
+    // An interface that claims a request writes errors as its clients read them.
     writerOf: request => {
       const path = pathOf(request);
       for (const { errorWriterOf } of interfaces) {
@@ -195,7 +189,7 @@ const CAUSES: Readonly<Record<ReadinessCause, string>> = {
 };
 const NOT_READY_RETRY_AFTER_S = 1;
 
-/** For supervisors and load balancers; no route takes a key. */
+/** For supervisors and load balancers; no route needs a key. */
 function registerHealthRoutes(
   app: FastifyInstance,
   readiness: { check(): Promise<Readiness> },

@@ -1,6 +1,6 @@
 /**
- * Moves a submission's body, in whichever form it comes, into its fields and its uploads, chunk by
- * chunk. It judges names, repetitions and forms of fields, not what a value means.
+ * Streams a submission's body into fields and uploads. Judges names, repetitions and forms of
+ * fields, but no values.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
@@ -38,7 +38,7 @@ import {
   type MattingFields,
   type TextField,
 } from '../submission/matting-request.ts';
-import { meantField } from './meant-fields.ts';
+import { suggestField } from './field-suggestions.ts';
 
 const FILE_FIELDS = ['image_file', 'background_file', 'hints_file'] as const;
 type FileField = (typeof FILE_FIELDS)[number];
@@ -51,7 +51,7 @@ const QUERY_FIELDS = MATTING_FIELDS.filter(field => field !== 'image_base64');
 
 const SOURCES = ['image_file', 'image_url', 'image_base64'] as const;
 
-/** @param seen fields so far. @param refused an image is, too, in a correction */
+/** @param seen fields so far. @param refused not empty: a correction, which takes no image */
 function unknownIn(
   known: readonly string[],
   name: string | undefined,
@@ -60,7 +60,7 @@ function unknownIn(
 ): ContractError {
   const hasImage = [...seen, ...refused].some(one => SOURCES.some(source => source === one));
   const missing = 'Send the image as image_file (in a form), image_url or image_base64.';
-  return unknownField(name, one => meantField(one, known, hasImage ? '' : missing));
+  return unknownField(name, one => suggestField(one, known, hasImage ? '' : missing));
 }
 
 type Target = { readonly text: TextField } | { readonly upload: ImageUpload };
@@ -73,7 +73,7 @@ export class MattingForm {
   readonly #refused: readonly string[];
   #target: Target | undefined;
 
-  /** @param refused fields that this kind of request does not have, its image among them */
+  /** @param refused fields that this kind of request does not have, such as a correction's image */
   constructor(uploads: RequestUploads, refused: readonly string[] = []) {
     this.#uploads = uploads;
     this.#refused = refused;
@@ -96,7 +96,7 @@ export class MattingForm {
     }
   }
 
-  /** Ends the reading after the last part. @throws ContractError INVALID_IMAGE_SOURCE */
+  /** Call it after the last part. @throws ContractError INVALID_IMAGE_SOURCE */
   finish(): MattingFields {
     const imageGiven = this.#seen.has('image_file') || this.#seen.has('image_base64');
     const isWanted = this.#refused.length === 0;
@@ -133,7 +133,7 @@ export class MattingForm {
     return field === 'hints_file' ? this.#uploads.hints : this.#uploads.background;
   }
 
-  /** Two sources would be written into one upload, so the second is not begun. */
+  /** Refuses a second source, which would be written into the same upload. */
   #image(): ImageUpload {
     const isSecond = this.#seen.has('image_file') && this.#seen.has('image_base64');
     if (isSecond) throw notOneSource(this.#seen);
@@ -161,7 +161,7 @@ function notOneSource(seen: ReadonlySet<FormField>): ContractError {
 
 type QueryFields = ReadonlyMap<TextField, TextValue>;
 
-/** A query stands in the logs of every proxy: nothing secret or signed is taken there. */
+/** Proxies log queries, so a query takes nothing secret or signed. */
 export const NOT_IN_A_QUERY: readonly string[] = [
   'image_url',
   'image_base64',
@@ -174,9 +174,9 @@ export const NOT_IN_A_QUERY: readonly string[] = [
 ];
 
 /**
- * Reads the fields of a submission in which the picture itself is the body.
+ * Reads the query of a submission whose body is the picture.
  * @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8;
- * INVALID_PARAMETER: a URL, a secret or a file
+ *   INVALID_PARAMETER: a URL, a secret or a file
  */
 export function readQueryFields(target: string): QueryFields {
   const texts = new Map<TextField, TextValue>();
@@ -185,23 +185,20 @@ export function readQueryFields(target: string): QueryFields {
       throw invalidParameter(name, 'must not be in the query. Send multipart/form-data or JSON');
     }
     const field = MATTING_FIELDS.find((known): known is TextField => known === name);
-    if (field === undefined) throw unknownField(name, one => meantField(one, QUERY_FIELDS));
+    if (field === undefined) throw unknownField(name, one => suggestField(one, QUERY_FIELDS));
     if (texts.has(field)) throw givenTwice(field);
     texts.set(field, text.length > URL_LENGTH_MAX ? OVERLONG : text);
   }
   return texts;
 }
 
-/**
- * Refuses query fields for a form, which has parts for all. @throws ContractError as
- * readQueryFields
- */
+/** A form has parts for all fields. @throws ContractError as readQueryFields */
 function requireNoQueryFields(target: string): void {
   for (const { name } of parametersOf(target)) {
     const isField = [...MATTING_FIELDS, ...FILE_FIELDS].some(known => known === name);
     throw isField
       ? invalidParameter(name, 'must be a part of the form')
-      : unknownField(name, one => meantField(one, FORM_FIELDS));
+      : unknownField(name, one => suggestField(one, FORM_FIELDS));
   }
 }
 
@@ -225,7 +222,7 @@ function jsonWithout(refused: readonly string[]): JsonFields<TextField> {
   };
 }
 
-/** The bytes show which picture it is. */
+/** The header bytes of the picture show its format. */
 const PICTURE_TYPE = /^(?:image\/.|application\/octet-stream$)/;
 type BodyForm =
   | { readonly kind: 'json' }
@@ -233,9 +230,11 @@ type BodyForm =
   /** The file itself; its fields are in the query. */
   | { readonly kind: 'picture' };
 
-/** The onRequest hook. @throws ContractError as bodyFormOf; UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */
+/**
+ * The onRequest hook. @throws ContractError as bodyFormOf; UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
+ */
 export const requireBodyForm = requireBodyHead({
-  // RFC 9110 section 12.5.1: what a caller may send instead.
+  // RFC 9110 section 12.5.1: in an answer, Accept lists what the caller may send instead.
   accepted: 'application/json, multipart/form-data, image/*, application/octet-stream',
   wanted: 'application/json in UTF-8, multipart/form-data or the image itself',
   bytesMaxOf: request => {
@@ -244,7 +243,7 @@ export const requireBodyForm = requireBodyHead({
   },
 });
 
-/** Undefined: none that is supported. @throws ContractError INVALID_REQUEST: no usable boundary */
+/** Undefined: an unsupported type. @throws ContractError INVALID_REQUEST: no usable boundary */
 export function bodyFormOf(request: IncomingMessage): BodyForm | undefined {
   const type = bodyTypeOf(request);
   if (type === 'none' || type?.type === 'application/json') return { kind: 'json' };
@@ -258,9 +257,9 @@ function bodyBytesMax({ kind }: BodyForm): number {
 }
 
 /**
- * How to read this request's body, of which no byte was read yet; only where `requireBodyForm` has
- * passed. The uploads are the caller's to commit or abort.
- * @throws ContractError INVALID_REQUEST, INVALID_PARAMETER: what its query says
+ * Call it after `requireBodyForm` and before a byte of the body is read. The caller commits or
+ * aborts the uploads.
+ * @throws ContractError INVALID_REQUEST, INVALID_PARAMETER: the query is wrong
  */
 export function mattingBodyReaderOf(
   request: IncomingMessage,
@@ -285,7 +284,7 @@ export function mattingBodyReaderOf(
 const CORRECTION_JSON = jsonWithout(NOT_IN_A_CORRECTION);
 
 /**
- * Like mattingBodyReaderOf, of a correction, whose image is that of the corrected job.
+ * Like mattingBodyReaderOf for a correction, which has no image of its own.
  * @throws ContractError as mattingBodyReaderOf; UNSUPPORTED_MEDIA_TYPE: the body is a picture
  */
 export function correctionBodyReaderOf(

@@ -1,15 +1,14 @@
 /**
- * Whether this control plane can take work: what /readyz answers. Losing the nodes later does not
- * make it unready, since a restart of this process would not bring them back; the acceptance gate
- * then refuses new submissions.
+ * Decides what /readyz answers. Losing all nodes later keeps the process ready, because a restart
+ * would not bring them back; the acceptance gate then refuses new submissions.
  */
 import { CachedValue } from '@matting/program/caches.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { isStorageFull } from '@matting/storage/blob-store.ts';
 
-/** An answer is reused so long: many probes cost one check. */
+/** Many probes cost one check. */
 const READINESS_CACHE_MS = 1000;
-/** A dependency that has not answered by then counts as down. */
+/** A dependency that does not answer in this time counts as down. */
 const CHECK_TIMEOUT_MS = 2000;
 
 export const READINESS_CAUSES = [
@@ -30,23 +29,23 @@ interface Failed {
   readonly error?: unknown;
 }
 
-/** An empty list means that it is ready again. */
+/** An empty list: ready again. */
 type OnChange = (failed: readonly Failed[]) => void;
 
 interface ReadinessDependencies {
   readonly checkDatabase: () => Promise<void>;
   readonly checkStorage: () => Promise<void>;
-  /** If it is absent, nodes come when there is work, and this process takes it. */
+  /** Absent: nodes start when there is work, so this process accepts it. */
   readonly hasBeenRoutable?: (() => boolean) | undefined;
   readonly now?: () => number;
 }
 
-/** `onChange` is for the log: probes, which may come every second, see the causes' names only. */
+/** `onChange` gets the errors for the log; probes see only the causes' names. */
 export class ReadinessService {
   readonly #dependencies: ReadinessDependencies;
   readonly #onChange: OnChange;
   readonly #failed: CachedValue<Failed[]>;
-  #told: readonly ReadinessCause[] = [];
+  #reported: readonly ReadinessCause[] = [];
   #draining = false;
 
   constructor(dependencies: ReadinessDependencies, onChange: OnChange) {
@@ -60,8 +59,8 @@ export class ReadinessService {
     failed.push(...(await this.#failed.get()));
     if (this.#dependencies.hasBeenRoutable?.() === false) failed.push({ cause: 'no-node-yet' });
     const causes = failed.map(({ cause }) => cause);
-    if (causes.join() !== this.#told.join()) this.#onChange(failed);
-    this.#told = causes;
+    if (causes.join() !== this.#reported.join()) this.#onChange(failed);
+    this.#reported = causes;
     return causes.length === 0 ? { ready: true } : { ready: false, causes };
   }
 
@@ -75,14 +74,14 @@ export class ReadinessService {
 
   async #checkNow(): Promise<Failed[]> {
     const checks = [
-      failureOf('database', this.#dependencies.checkDatabase),
-      failureOf('storage', this.#dependencies.checkStorage),
+      runCheck('database', this.#dependencies.checkDatabase),
+      runCheck('storage', this.#dependencies.checkStorage),
     ];
     return (await Promise.all(checks)).filter(failed => failed !== undefined);
   }
 }
 
-async function failureOf(
+async function runCheck(
   cause: ReadinessCause,
   check: () => Promise<void>,
 ): Promise<Failed | undefined> {

@@ -1,4 +1,4 @@
-/** GET and HEAD /v1/results/<token>: the file behind a result link, from here or by a redirect. */
+/** GET and HEAD /v1/results/<token>: sends the file or redirects to the storage. */
 
 import { noteResult } from '@matting/http/answer-log.ts';
 import {
@@ -47,7 +47,7 @@ async function sendResult(
     etag: etagOf(file),
     modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),
   };
-  // The storage judges by its own tag and date; conditions that name our tag are judged here.
+  // The storage knows only its own tag and date, so conditions that name our tag are judged here.
   const url = namesTag(headers, validators.etag)
     ? undefined
     : await file.signedUrl({ method: method === 'HEAD' ? 'HEAD' : 'GET', ...dispositionOf(file) });
@@ -66,7 +66,7 @@ async function sendResult(
   const validated = {
     etag: validators.etag,
     'last-modified': formatHttpDate(validators.modifiedAtMs),
-    // A copy may be used no longer than the link.
+    // Caches keep a copy no longer than the link lives.
     'cache-control': `private, max-age=${Math.floor(file.remainingMs / 1000)}`,
   };
   if (verdict === 'not-modified') return reply.code(304).headers(validated).send();
@@ -75,8 +75,8 @@ async function sendResult(
     await file.requireThere();
     return reply.headers({ ...described, 'content-length': file.bytes }).send();
   }
-  const asked = rangeStillHolds(headers['if-range'] as string | undefined, validators);
-  const range = asked ? parseRange(headers.range, file.bytes) : undefined;
+  const wantsRange = rangeStillHolds(headers['if-range'] as string | undefined, validators);
+  const range = wantsRange ? parseRange(headers.range, file.bytes) : undefined;
   if (range === 'unsatisfiable') {
     reply.header('content-range', `bytes */${file.bytes}`);
     const detail = `The file has ${file.bytes} bytes. Send a Range within them.`;

@@ -88,7 +88,7 @@ interface SubmitMattingDependencies {
 
 interface Sent extends SentPictures {
   readonly caller: Caller;
-  readonly askAgain: () => Promise<Caller>;
+  readonly recheckCaller: () => Promise<Caller>;
   readonly mode: 'sync' | 'async';
   /** The job costs nothing: a package has counted it in the day that begins at this instant. */
   readonly unpaidDayMs?: number | null;
@@ -349,11 +349,11 @@ export class SubmitMatting {
   }
 
   /** The key is checked once more: names were looked up and pictures stored since. */
-  async #insert(job: NewJob, { askAgain }: Sent): Promise<SubmitOutcome<Job>> {
+  async #insert(job: NewJob, { recheckCaller }: Sent): Promise<SubmitOutcome<Job>> {
     const { queue, jobsInFlightMax } = this.#dependencies;
     let began = false;
     try {
-      const { policy } = await askAgain();
+      const { policy } = await recheckCaller();
       const asked = { ...job, keyHasCap: policy?.cap !== undefined };
       began = true;
       return await queue.submit(asked, { jobsInFlightMax });

@@ -1,4 +1,4 @@
-/** The attempts of a message in one column of its row: `began,status,took;` for each. */
+/** A message's attempts in one column of its row: `began,status,took;` for each, times in ms. */
 
 import type { Database } from '@matting/database/database.ts';
 import { nowPlusMs } from '@matting/database/statements.ts';
@@ -12,7 +12,7 @@ interface LoggedAttempt {
   readonly durationMs: number;
 }
 
-/** The column with one attempt more. A log that is full stays as it is. */
+/** The column's new text with one more attempt. A full log does not change. */
 export function withAttempt(
   { dialect, nowMs }: Pick<Database, 'dialect' | 'nowMs'>,
   { statusCode, durationMs }: Omit<LoggedAttempt, 'atMs'>,
@@ -29,7 +29,7 @@ export function withAttempt(
     then attempt_log else ${longer} end`;
 }
 
-/** The attempts in their order. @param log null: none was made */
+/** @param log null: no attempt was made */
 export function loggedAttempts(log: string | null): readonly LoggedAttempt[] {
   const lines = (log ?? '').split(';').filter(line => line !== '');
   return lines.flatMap(line => {

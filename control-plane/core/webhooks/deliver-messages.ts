@@ -1,12 +1,12 @@
 /**
- * Delivers messages of one kind: the loop behind every callback_url, and that of mails. A row of
- * the outbox is claimed under a lease when there is a place for its receiver, sent, and its
- * attempt's end written. So it arrives at least once whatever dies, and twice only where a process
- * died, or the database stayed away, between the receiver's answer and the row.
+ * The loop that delivers messages of one kind, webhooks or mails. Once the receiver has a free
+ * slot, it leases a row of the outbox, sends the message and writes the attempt's end. So a message
+ * arrives at least once. It arrives twice only if the process died, or the database was away,
+ * between the receiver's answer and the write.
  *
- * It reads the outbox when a job that ended here left a webhook, when a place became free and rows
- * are known to wait, when an attempt is due again before the next poll, and at each poll for what
- * other replicas left (database/round-loop.ts).
+ * It reads the outbox if a job that ended here left a webhook, if a slot became free and rows are
+ * known to wait, if a retry is due before the next poll, and at each poll for rows of other
+ * replicas.
  */
 
 import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
@@ -22,18 +22,20 @@ export interface MessageClaim {
 }
 
 export interface AttemptEnd {
-  /** null: there was no answer, or it was no HTTP. */
+  /** null: no answer came, or not one of HTTP. */
   readonly statusCode: number | null;
-  /** Why the message was not delivered; absent if it was. */
+  /** Absent: the message was delivered. */
   readonly error?: string | undefined;
   readonly durationMs: number;
 }
 
-/** Each is false, and changes nothing, where the claim was lost. `giveUp`: as in JobStore. */
+/**
+ * If the claim was lost, each resolves with false and changes nothing. `giveUp`: as in JobStore.
+ */
 export interface MessageLeases {
-  /** False: somebody else has it, or its time is not now. */
+  /** False: another replica has the message, or it is not due. */
   claim(claim: MessageClaim, leaseMs: number): Promise<boolean>;
-  /** Gives it back: its time is still now. */
+  /** The message stays due. */
   release(claim: MessageClaim, giveUp?: AbortSignal): Promise<boolean>;
   delivered(claim: MessageClaim, end: AttemptEnd, giveUp?: AbortSignal): Promise<boolean>;
   retryLater(
@@ -53,33 +55,33 @@ export interface MessageLeases {
 export interface ClaimedMessage {
   readonly message: DueMessage;
   readonly claim: MessageClaim;
-  /** The message was read then, by performance.now(): no later than the answer came. */
+  /** By performance.now(), taken after the database answered. */
   readonly listedAtMs: number;
 }
 
 export interface AttemptResult {
-  /** No answer came, or late; undefined: unknown. */
+  /** The receiver answered late or not at all; undefined: unknown. */
   readonly slow: boolean | undefined;
   readonly nextInMs: number | undefined;
 }
 
-interface MessageWay {
+interface MessageChannel {
   readonly kind: MessageKind;
-  /** A message of another replica waits this long at most before it is seen here. */
+  /** Longest time until a message of another replica is seen here. */
   readonly pollMs: number;
-  /** The longest an attempt takes, and time to write its end. */
+  /** The longest attempt and time to write its end. */
   readonly leaseMs: number;
-  readonly places: SlotLimits;
-  /** Keys that open here the secrets of deliveries; mails need none. */
+  readonly slots: SlotLimits;
+  /** Ids of the keys that open secrets here; mails need none. */
   readonly secretKeyIds: readonly string[];
   /**
-   * Sends it and writes the attempt's end. Rejects where the database stays away, or for a bug: the
-   * lease runs out, and it is sent again.
-   * @param cutOff aborts: give it back
+   * Sends the message and writes the attempt's end. If it rejects (the database stays away, or a
+   * bug), the lease runs out and the message is sent again.
+   * @param cutOff aborts: release the message
    */
   attempt(claimed: ClaimedMessage, cutOff: AbortSignal): Promise<AttemptResult>;
   unreadable(err: unknown): void;
-  left(err: unknown, id: string): void;
+  attemptLost(err: unknown, id: string): void;
 }
 
 export interface DeliveryParts {
@@ -94,25 +96,28 @@ type OnDue = (wake: () => void) => () => void;
 
 export class MessageDelivery {
   readonly #parts: DeliveryParts;
-  readonly #way: MessageWay;
+  readonly #channel: MessageChannel;
   readonly #onDue: OnDue | undefined;
-  readonly #places: SharedSlots;
+  readonly #slots: SharedSlots;
   readonly #running = new Set<Promise<void>>();
   readonly #cutOff = new AbortController();
-  /** Attempts due again before the next poll; at most one a row that failed in that time. */
+  /**
+   * Timers of retries that are due before the next poll; at most one for each row that failed
+   * meanwhile.
+   */
   readonly #wakes = new Set<NodeJS.Timeout>();
   readonly #loop: RoundLoop;
   #unsubscribe: (() => void) | undefined;
   #waiting = false;
 
-  /** @param onDue what says that a message was written here */
-  constructor(parts: DeliveryParts, way: MessageWay, onDue?: OnDue) {
+  /** @param onDue subscribes to messages that this process writes */
+  constructor(parts: DeliveryParts, channel: MessageChannel, onDue?: OnDue) {
     this.#parts = parts;
-    this.#way = way;
+    this.#channel = channel;
     this.#onDue = onDue;
-    this.#places = new SharedSlots(way.places);
-    const unreadable = (err: unknown) => way.unreadable(err);
-    this.#loop = pollingLoop(way.pollMs, () => this.#round(), unreadable);
+    this.#slots = new SharedSlots(channel.slots);
+    const unreadable = (err: unknown) => channel.unreadable(err);
+    this.#loop = pollingLoop(channel.pollMs, () => this.#round(), unreadable);
   }
 
   start(): void {
@@ -124,7 +129,7 @@ export class MessageDelivery {
     return this.#running.size;
   }
 
-  /** Begins what a job's end just left, claims nothing more, gives back the rest at the limit. */
+  /** Begins what a job's end just left, claims nothing more, and releases the rest at the limit. */
   async stop(limitMs = 0): Promise<void> {
     await this.#loop.roundUnderWay();
     this.#unsubscribe?.();
@@ -135,7 +140,7 @@ export class MessageDelivery {
     clearTimeout(limit);
   }
 
-  /** Gives back now what is under way. */
+  /** Releases all attempts under channel. */
   hurry(): void {
     void this.#loop.stop();
     this.#cutOff.abort();
@@ -146,39 +151,38 @@ export class MessageDelivery {
     while (!this.#loop.stopping && (await this.#beginSome()));
   }
 
-  /** True: there may be more that can be begun. */
+  /** True: there may be more to begin. */
   async #beginSome(): Promise<boolean> {
-    const { kind, secretKeyIds } = this.#way;
-    const limit = Math.min(DUE_LISTED_MAX, this.#places.free);
+    const { kind, secretKeyIds } = this.#channel;
+    const limit = Math.min(DUE_LISTED_MAX, this.#slots.free);
     if (limit <= 0) {
       this.#waiting = true;
       return false;
     }
-    // Rows without a place are not listed: no backlog of one receiver hides another's row.
-    const full = this.#places.full();
+    // Leaves out rows without a free slot, so that no receiver's backlog hides another's row.
+    const full = this.#slots.full();
     const { destinations, accounts, uses, slow } = full;
     this.#waiting = [destinations, accounts, uses, slow.accounts].some(some => some.length > 0);
     const due = await this.#parts.outbox.listDue({ kind, limit, secretKeyIds, full });
     const listedAtMs = performance.now();
-    const placed = due.filter(message => this.#places.take(useOf(message)));
-    this.#waiting ||= placed.length < due.length;
-    // Claimed before the next list, or it would find the same rows again.
-    const claims = await Promise.allSettled(placed.map(one => this.#claim(one, listedAtMs)));
+    const admitted = due.filter(message => this.#slots.take(useOf(message)));
+    this.#waiting ||= admitted.length < due.length;
+    // Claims before the next list, which would find the same rows again.
+    const claims = await Promise.allSettled(admitted.map(one => this.#claim(one, listedAtMs)));
     const failed = claims.find(claim => claim.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
     const begun = claims.some(claim => claim.status === 'fulfilled' && claim.value);
     return due.length === limit && begun;
   }
 
-  /** Begins the attempt if the claim is won; the place is given back otherwise. */
   async #claim(message: DueMessage, listedAtMs: number): Promise<boolean> {
     const { outbox, holder } = this.#parts;
     const claim: MessageClaim = { id: message.id, holder, fence: message.fence + 1 };
     let won = false;
     try {
-      won = await outbox.claim(claim, this.#way.leaseMs);
+      won = await outbox.claim(claim, this.#channel.leaseMs);
     } finally {
-      if (!won) this.#places.end(useOf(message), undefined);
+      if (!won) this.#slots.end(useOf(message), undefined);
     }
     if (!won) return false;
     const run = this.#deliver({ message, claim, listedAtMs }).finally(() => {
@@ -189,23 +193,22 @@ export class MessageDelivery {
     return true;
   }
 
-  /** Never rejects. */
   async #deliver(claimed: ClaimedMessage): Promise<void> {
     let slow: boolean | undefined;
     try {
-      const attempt = await this.#way.attempt(claimed, this.#cutOff.signal);
+      const attempt = await this.#channel.attempt(claimed, this.#cutOff.signal);
       slow = attempt.slow;
       if (attempt.nextInMs !== undefined) this.#wakeIn(attempt.nextInMs);
     } catch (err) {
-      this.#way.left(err, claimed.claim.id);
+      this.#channel.attemptLost(err, claimed.claim.id);
       this.#loop.fault();
     } finally {
-      this.#places.end(useOf(claimed.message), slow);
+      this.#slots.end(useOf(claimed.message), slow);
     }
   }
 
   #wakeIn(waitMs: number): void {
-    if (waitMs > this.#way.pollMs || this.#loop.stopping) return;
+    if (waitMs > this.#channel.pollMs || this.#loop.stopping) return;
     const wake = setTimeout(() => {
       this.#wakes.delete(wake);
       this.#loop.wake();

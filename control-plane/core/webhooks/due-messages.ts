@@ -1,18 +1,14 @@
 /**
- * The messages whose time has come and whose receivers have a place. Two ways lead to them, and
- * neither reads more when more of them wait:
+ * Lists due messages whose receivers have a free slot. Its cost does not grow with the backlog:
  *
- * 1. In the order of their times, the first HEAD_MAX. Nearly always there are fewer, or enough of
- *    them have a place.
- * 2. Where HEAD_MAX and more wait and most of those have none (a receiver that hangs has a backlog
- *    of hours), by lanes. A lane is what waits for one receiver, of one account, under one secrets
- *    key. The walk goes from lane to lane in outbox_lanes by seeks, leaves out those without a
- *    place whatever lies in them, and takes the first few of each other. It goes on where the last
- *    one stopped, so each lane has its turn.
+ * 1. It reads the first HEAD_MAX rows by due time. Nearly always fewer wait, or enough have a slot.
+ * 2. If HEAD_MAX or more wait and most have no slot (a receiver that hangs has a backlog of hours),
+ *    it walks over lanes (lane-walk.ts), leaves out those without a slot and takes the first few
+ *    rows of each other. The next walk continues where this one stopped.
  *
- * Mails go to one server, where few have a place. So their accounts take turns, in the order of
- * their ids: one with a hundred mails, or whose mails come again because the server puts them off,
- * holds up nobody else's by more than one. Where HEAD_MAX wait, the walk comes first.
+ * Mails all go to one server with few slots, so their accounts take turns by id: an account with
+ * many mails, or with mails that the server defers, delays another's by one mail at most. If
+ * HEAD_MAX mails wait, the walk comes first.
  */
 
 import { setImmediate as loopTick } from 'node:timers/promises';
@@ -33,24 +29,24 @@ import {
   type Wanted,
 } from './lane-walk.ts';
 
-/** A message whose time has come; its body and secret are sealed. tables.ts has its columns. */
+/** A due message; its body and secret are sealed. tables.ts describes the columns. */
 export type DueMessage = Awaited<ReturnType<typeof readDue>>[number];
 
 interface DueQuery {
   readonly kind: MessageKind;
   readonly limit: number;
-  /** Keys that open secrets here; other webhooks are left to other replicas. Of mails nothing. */
+  /** Keys that open secrets here. Other replicas send the other webhooks; mails need no key. */
   readonly secretKeyIds: readonly string[];
   readonly full: FullSlots;
 }
 
-/** Rows that a listing may ask for, each with a body of about a kilobyte. */
+/** Most rows of one listing, each with a body of about 1 KB. */
 export const DUE_LISTED_MAX = 32;
 const HEAD_MAX = 8 * DUE_LISTED_MAX;
 const BY_DUE = throughIndex('outbox', 'outbox_due');
-/** Lanes searched for rows under other keys: a second or two at a start. */
+/** Most lanes searched for webhooks under other keys: takes a second or two at a start. */
 const SEALED_LANES_MAX = 4096;
-/** Rows that are counted; a gauge that shows it says "at least". */
+/** The gauges show "at least" from here on. */
 const DUE_COUNTED_MAX = 10_000;
 
 export function dueMessages(database: Database) {
@@ -59,15 +55,16 @@ export function dueMessages(database: Database) {
     mail: new LaneWalk(database, 'mail'),
   };
   return {
-    async listDue(asked: DueQuery): Promise<DueMessage[]> {
-      const { kind, limit } = asked;
+    async listDue(filter: DueQuery): Promise<DueMessage[]> {
+      const { kind, limit } = filter;
       const walk = walks[kind];
       const head = await readHead(database, kind);
-      const wanted = wantedOf(asked);
+      const wanted = wantedOf(filter);
       let rows = head.filter(wanted.row);
       if (kind === 'mail') {
         const met = head.length === HEAD_MAX ? await walk.next(limit, wanted) : [];
-        // Kept behind the rows of a walk that met too few accounts with a mail that is due.
+        // The walk may find too few accounts with a due mail; rows of the head then follow its
+        // rows.
         rows = once([...met, ...inRounds(rows, walk.lastAccount)]).slice(0, limit);
         if (met.length === 0) walk.lastAccount = rows.at(-1)?.account_id ?? walk.lastAccount;
       } else if (rows.length < limit && head.length === HEAD_MAX) {
@@ -76,11 +73,14 @@ export function dueMessages(database: Database) {
       }
       return readDue(database, rows.slice(0, limit));
     },
-    /** Counts webhooks whose time has come, up to DUE_COUNTED_MAX, and since when. */
+    /** Due webhooks, at most DUE_COUNTED_MAX, and the age of the oldest. */
     due: () => countDue(database),
-    /** Mails that wait, DUE_COUNTED_MAX at most, and since when the oldest was to be sent first. */
+    /** Waiting mails, at most DUE_COUNTED_MAX, and the time since the oldest was first due. */
     mailsWaiting: () => countMails(database),
-    /** Webhooks that none of these keys opens: DUE_COUNTED_MAX at most, of some thousand lanes. */
+    /**
+     * Webhooks that these keys do not open, at most DUE_COUNTED_MAX, in the first SEALED_LANES_MAX
+     * lanes.
+     */
     countSealedWithOthers: (secretKeyIds: readonly string[]) =>
       countSealedWithOthers(database, secretKeyIds),
   };
@@ -192,7 +192,7 @@ async function countLane(database: Database, lane: Lane, max: number): Promise<n
   return requireInteger(count);
 }
 
-/** Reads what is to be sent; a row that was claimed or ended meanwhile fails its claim. */
+/** Reads whole messages. A row that was claimed or ended meanwhile fails its claim. */
 async function readDue(database: Database, rows: readonly DueRow[]) {
   if (rows.length === 0) return [];
   const { nowMs } = database;
@@ -212,7 +212,7 @@ async function readDue(database: Database, rows: readonly DueRow[]) {
   const byId = new Map(read.map(row => [row.id, row]));
   return ids.flatMap(id => {
     const row = byId.get(id);
-    // Null: its end was written since.
+    // Null: the end was written since.
     const secretKeyId = row?.secretKeyId ?? null;
     return row === undefined || secretKeyId === null ? [] : { ...row, secretKeyId };
   });
@@ -222,21 +222,24 @@ function once(rows: readonly DueRow[]): DueRow[] {
   return [...new Map(rows.map(row => [row.id, row])).values()];
 }
 
-/** The first of each account, from the one behind `place` around to it; then the second of each. */
-function inRounds(rows: readonly DueRow[], place: string): DueRow[] {
+/**
+ * The first row of each account in order of ids, from the one after `lastAccount` around to it;
+ * then the second of each.
+ */
+function inRounds(rows: readonly DueRow[], lastAccount: string): DueRow[] {
   const seen = new Map<string, number>();
-  const turns = rows.map(row => {
-    const turn = seen.get(row.account_id) ?? 0;
-    seen.set(row.account_id, turn + 1);
-    return { row, turn, waits: row.account_id <= place };
+  const ranked = rows.map(row => {
+    const round = seen.get(row.account_id) ?? 0;
+    seen.set(row.account_id, round + 1);
+    return { row, round, waits: row.account_id <= lastAccount };
   });
-  turns.sort(
+  ranked.sort(
     (a, b) =>
-      a.turn - b.turn ||
+      a.round - b.round ||
       Number(a.waits) - Number(b.waits) ||
       compare(a.row.account_id, b.row.account_id),
   );
-  return turns.map(({ row }) => row);
+  return ranked.map(({ row }) => row);
 }
 
 function wantedOf({ kind, secretKeyIds, full }: DueQuery): Wanted {
@@ -251,7 +254,7 @@ function wantedOf({ kind, secretKeyIds, full }: DueQuery): Wanted {
     row: row =>
       lane(row) &&
       (row.lease_expires_at === null || row.lease_expires_at <= row.read_at) &&
-      // Past that a webhook is the sweeper's, which may come a minute later.
+      // The sweeper ends later webhooks, perhaps a minute later.
       (kind === 'mail' || (row.secret_erase_at ?? 0) > row.read_at),
   };
 }

@@ -1,6 +1,6 @@
 /**
- * The walk over lanes: what waits for one receiver, of one account, under one secrets key. It goes
- * from lane to lane in outbox_lanes by seeks, so it reads no more when more messages wait.
+ * Walks over lanes. A lane holds the messages of one account to one receiver under one secrets key.
+ * The walk seeks from lane to lane in outbox_lanes, so its cost does not grow with the backlog.
  */
 
 import { setImmediate as loopTick } from 'node:timers/promises';
@@ -9,11 +9,14 @@ import type { NotNull } from 'kysely';
 
 export type MessageKind = Schema['outbox']['kind'];
 
-/** Lanes read for one listing, a seek each: the walk goes round a thousand lanes in two. */
+/** Most lanes read for one listing, a seek each: two listings cover a thousand lanes. */
 const LANES_MAX = 512;
-/** Rows read in a lane: those under way elsewhere come before the others. */
+/** Most rows read in a lane: rows under way at other replicas come first. */
 const LANE_READ_MAX = 64;
-/** Rows taken from a lane: as many places as an account alone has to a receiver; of mails one. */
+/**
+ * Most webhooks taken from a lane: an account's slots to one receiver. From a lane of mails the
+ * walk takes one.
+ */
 export const LANE_TAKE_MAX = 8;
 /** Lanes between two ticks of the event loop. */
 export const LANES_A_TICK = 16;
@@ -41,17 +44,17 @@ export type DueRow = Pick<Schema['outbox'], (typeof DUE_COLUMNS)[number]> & {
 
 export const BEFORE_ALL: Lane = { receiver: '', account_id: '', secret_key_id: '' };
 
-/** The text sorts behind every account's id. */
+/** Sorts after every account's id. */
 const PAST_ALL = '~';
 
-/** Receivers, lanes and rows that find a free slot at the moment. */
+/** Filters for receivers, lanes and rows that have a free slot. */
 export interface Wanted {
   readonly receiver: (receiver: string) => boolean;
   readonly lane: (lane: Lane) => boolean;
   readonly row: (row: DueRow) => boolean;
 }
 
-/** A walk goes from lane to lane, and begins at the end of the one before. */
+/** Each walk begins where the last one ended. */
 export class LaneWalk {
   readonly #database: Database;
   readonly #kind: MessageKind;
@@ -84,8 +87,7 @@ export class LaneWalk {
         const takeMax = this.#kind === 'mail' ? 1 : LANE_TAKE_MAX;
         found.push(...rows.filter(wanted.row).slice(0, takeMax));
       }
-      // The walk continues behind the whole receiver if that has no slot, behind this lane
-      // otherwise.
+      // Skips the rest of a receiver that has no slot.
       this.#walkedTo = wanted.receiver(lane.receiver) ? lane : { ...lane, account_id: PAST_ALL };
       if (seen % LANES_A_TICK === 0) await loopTick();
     }
@@ -93,7 +95,7 @@ export class LaneWalk {
   }
 }
 
-/** Reads in one statement the first of each of three ranges; the first that has one counts. */
+/** Reads the first lane of each of three ranges in one statement, and returns the first found. */
 export async function readLaneAfter(
   database: Database,
   kind: MessageKind,
@@ -152,7 +154,7 @@ function sameLane(a: Lane, b: Lane): boolean {
   return byLane(a, b) === 0;
 }
 
-/** Compares as the index does: byte by byte. */
+/** Byte by byte, as the index compares. */
 function byLane(a: Lane, b: Lane): number {
   return (
     compare(a.receiver, b.receiver) ||

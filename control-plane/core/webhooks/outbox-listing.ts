@@ -1,7 +1,4 @@
-/**
- * The operator and people use these statements of the outbox: to see webhooks, and to send one
- * again.
- */
+/** Statements of the outbox for the operator and for people: list webhooks and resend one. */
 
 import { type AuditEntry, requireAuthority } from '@matting/accounts/audit-log.ts';
 import {
@@ -17,12 +14,12 @@ import type { Selection } from 'kysely';
 import { type CallbackStatus, callbackFailureOf } from '../jobs/job-callback.ts';
 import { loggedAttempts } from './attempt-log.ts';
 
-/** A notification as the operator may see it: the receiver instead of the URL. */
+/** Names the receiver, never the URL. */
 export type NotificationSummary = ReturnType<typeof summaryOf>;
 
 export interface NotificationFilter {
   readonly jobId?: string | undefined;
-  /** Undefined: of all accounts. */
+  /** Undefined: all accounts. */
   readonly accountId?: string | undefined;
   readonly status?: CallbackStatus | undefined;
   readonly limit: number;
@@ -33,7 +30,7 @@ type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
 
 const SUMMARY_COLUMNS = [
   'id as jobId',
-  // The type of an account's event, whose own id `jobId` is; null: the end of that job.
+  // The type of an account's event, which `jobId` then identifies; null: the end of a job.
   'event',
   'account_id as accountId',
   'receiver',
@@ -47,7 +44,7 @@ const SUMMARY_COLUMNS = [
   'next_attempt_at as nextAttemptAtMs',
   'created_at as createdAtMs',
   'finished_at as finishedAtMs',
-  // Until then it can be sent again; null: nothing could sign it any more.
+  // The message can be sent again until then; null: its secret is erased.
   'secret_erase_at as secretEraseAtMs',
 ] as const;
 
@@ -78,7 +75,7 @@ export function outboxListing(database: Database) {
   };
 }
 
-/** Says how far mails and events of accounts are; leaves out unknown ids. @param ids a few */
+/** The state of mails and account events; leaves out unknown ids. @param ids a few */
 export async function readMessages(db: Db, ids: readonly string[]) {
   if (ids.length === 0) return [];
   const rows = await db
@@ -102,7 +99,7 @@ export async function readMessages(db: Db, ids: readonly string[]) {
 
 const BY_ACCOUNT = throughIndex('outbox', 'outbox_account');
 
-/** Along outbox_age or outbox_account, one walk a status. */
+/** Along outbox_age or outbox_account, one walk for each status. */
 async function listNotifications(
   database: Database,
   { jobId, accountId, status, limit, after }: NotificationFilter,
@@ -149,7 +146,10 @@ function summaryOf({ attempt_log, last_error, ...row }: SummaryRow) {
   return { ...row, lastFailure, log: loggedAttempts(attempt_log) };
 }
 
-/** Due now, a failed one too, with one attempt more. An attempt under way answers for itself. */
+/**
+ * Makes a message due, even a failed one, and grants it one more attempt. Does not touch an attempt
+ * under way.
+ */
 async function retryNotification(
   database: Database,
   id: string,

@@ -1,26 +1,24 @@
 /**
- * Messages that wait for their delivery: webhooks, which tell of a job's end or of an event of an
- * account, and mails. A row is written with what it tells of in one transaction. That of a
- * job's end goes with its job's row (job-store.ts), a mail with the link it tells of where that is withdrawn;
- * the others are removed by their age.
+ * Messages that wait for delivery: mails, and webhooks of a job's end or of an account's event. A
+ * row is written in the transaction of its cause. The row of a job's end is deleted with the job
+ * (job-store.ts), a mail when its link is withdrawn, all others by age.
  *
  * | status    | entered by                        | left by                                       |
  * |-----------|-----------------------------------|-----------------------------------------------|
- * | pending   | what it tells of, retry           | an attempt that succeeded (to delivered), the |
- * |           |                                   | last one or a final refusal, or the erasure   |
- * |           |                                   | of its secret (to failed)                     |
+ * | pending   | its cause, a resend               | success (to delivered); the last attempt, a   |
+ * |           |                                   | final refusal, an erased secret (to failed)   |
  * | delivered | a 2xx, or the mail server took it | -                                             |
- * | failed    | 410, a server that never takes    | retry of a webhook, while its secret is there |
- * |           | the mail; the last attempt; an    |                                               |
+ * | failed    | 410, a mail that the server never | a resend of a webhook that has its secret     |
+ * |           | takes, the last attempt, an       |                                               |
  * |           | erased secret                     |                                               |
  *
- * The body of a webhook goes with its secret, that of a mail with its end: what is left says when,
- * how often and how it was attempted.
+ * A webhook's body is erased with its secret, a mail's at its end; the row keeps times and
+ * attempts.
  *
- * An attempt is made under a lease: holder, expiry, fence. The fence rises with every claim, and
- * the holder of an old one writes nothing. Each change is a compare-and-set on the fence in one
- * statement, so that nothing is held while a receiver answers. An attempt counts when its end is
- * written: one that died with its process is made again.
+ * An attempt holds a lease: holder, expiry, fence. Each claim raises the fence, and the holder of
+ * an old fence writes nothing. Each change is a compare-and-set on the fence in one statement, so
+ * the database holds no lock while a receiver answers. An attempt counts once its end is written:
+ * if the process dies, the attempt is repeated.
  */
 
 import {
@@ -40,11 +38,11 @@ import { dueMessages } from './due-messages.ts';
 import type { MessageKind } from './lane-walk.ts';
 import { outboxListing } from './outbox-listing.ts';
 
-/** The time runs from a job's end, delivered or not: the contract's 24 hours. */
+/** From a job's end, delivered or not: the contract's 24 hours. */
 const SECRET_MS = 86_400_000;
 
 interface NewWebhook {
-  /** The id is its job's, or of an account's event: a UUID that no job and no other message has. */
+  /** The job's id, or a UUID of the account's event. No other message has it. */
   readonly id: string;
   readonly accountId: string;
   /** The type of an account's event; null: the end of a job. */
@@ -90,12 +88,12 @@ export async function insertWebhook(
 }
 
 export interface NewMail {
-  /** A UUID, made outside of what is tried again; the mail's Message-ID has it. */
+  /** A UUID, also in the mail's Message-ID. Made outside of the transaction that is retried. */
   readonly id: string;
   readonly accountId: string;
   readonly recipient: string;
   readonly subject: string;
-  /** Plain text, sealed: it may hold a link that somebody can use. */
+  /** Sealed plain text: it may hold a link that grants access. */
   readonly body: string;
 }
 
@@ -111,11 +109,11 @@ export async function insertMail(
       kind: 'mail',
       account_id: accountId,
       address: recipient,
-      // All mails go through one server.
+      // One server takes all mails.
       receiver: '',
       subject,
       body,
-      // A lane of its account alone: its body says which key sealed it.
+      // One lane an account: the body says which key sealed it.
       secret_key_id: '',
       status: 'pending',
       attempts: 0,
@@ -126,7 +124,7 @@ export async function insertMail(
     .execute();
 }
 
-/** Removes them, so that none is sent any more; an attempt that is under way is the last. */
+/** Deletes the mails, so that they are not sent; an attempt under way still ends. */
 export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<void> {
   await tx
     .deleteFrom('outbox')
@@ -136,7 +134,7 @@ export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<voi
     .execute();
 }
 
-/** Without its secret a webhook is never sent again, and what a mail said may be a link. */
+/** A webhook cannot be sent without its secret, and a mail's text may hold a link. */
 const ERASED = { secret: null, secret_key_id: null, secret_erase_at: null, body: '' };
 const ERROR_LENGTH_MAX = 64;
 
@@ -147,12 +145,12 @@ export function createOutboxStore(database: Database) {
     ...dueMessages(database),
     ...outboxListing(database),
     ...outboxLeases(database),
-    /** A webhook that still waited has failed with that: nothing could sign it any more. */
+    /** A webhook that still waits fails: its secret can no longer sign it. */
     eraseDueSecrets: (limit: number) => eraseDueSecrets(database, limit),
-    /** Mails, or events of accounts, that ended so long ago. */
+    /** Removes mails, or account events, that ended `afterMs` ago. */
     removeOld: (kind: MessageKind, afterMs: number, limit: number) =>
       removeOld(database, kind, afterMs, limit),
-    /** Makes mails due that wait for their next attempt, which adds one to those they have. */
+    /** Makes waiting retries of mails due, without taking one of their attempts. */
     sendMailsNow: (limit: number) => sendMailsNow(database, limit),
   };
 }
@@ -219,7 +217,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
       .execute(),
   );
   if (due.length === 0) return 0;
-  // One order holds everywhere: two sweepers then wait for each other and never in a circle.
+  // The same order everywhere, or two sweepers could deadlock.
   const ids = due.map(row => row.id).sort();
   return transact(database, async tx => {
     await tx
@@ -228,7 +226,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
         status: 'failed',
         finished_at: nowMs,
         next_attempt_at: null,
-        // An attempt that is under way holds an old fence from here on.
+        // Invalidates the fence of an attempt under way.
         ...FREE,
         fence: eb('fence', '+', 1),
       }))
@@ -246,7 +244,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
   });
 }
 
-/** Events are found among all webhooks: those of jobs go with their jobs' rows at the same age. */
+/** Takes account events alone: the webhooks of jobs are deleted with the jobs, at the same age. */
 async function removeOld(database: Database, kind: MessageKind, afterMs: number, limit: number) {
   const rows = await query(database, db =>
     db
@@ -258,7 +256,7 @@ async function removeOld(database: Database, kind: MessageKind, afterMs: number,
       .limit(limit)
       .execute(),
   );
-  // The order is the same everywhere, as above.
+  // The same order everywhere, as above.
   const ids = rows.flatMap(row => (kind === 'mail' || row.event !== null ? row.id : [])).sort();
   if (ids.length === 0) return 0;
   return transact(database, async tx => {
@@ -285,7 +283,7 @@ async function sendMailsNow(database: Database, limit: number): Promise<number> 
       .limit(limit)
       .execute(),
   );
-  // The order is the same everywhere, as above.
+  // The same order everywhere, as above.
   const ids = rows.map(row => row.id).sort();
   if (ids.length > 0) {
     await query(database, db =>

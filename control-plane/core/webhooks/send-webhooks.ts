@@ -1,5 +1,3 @@
-/** Signs and sends webhooks. */
-
 import {
   type GuardedPost,
   PostFailedError,
@@ -31,7 +29,7 @@ import {
 import { LANE_TAKE_MAX } from './lane-walk.ts';
 import { nextWaitMs, retryAfterMs, type WebhookSchedule } from './webhook-schedule.ts';
 
-/* The body of a job's notification, rendered once, when the job ends. Pure. */
+/* Rendered once, when the job ends. */
 
 export function renderOutboxBody(views: JobViews, job: ViewedJob): string {
   if (job.finishedAtMs === null) throw new Error(`job ${job.id} is not final`);
@@ -44,22 +42,22 @@ export function renderOutboxBody(views: JobViews, job: ViewedJob): string {
 }
 
 const POLL_MS = 1000;
-/** The contract's 15 s an attempt, and time to write its end. */
+/** The contract's 15 s an attempt and time to write its end. */
 const LEASE_MS = 20_000;
-/** A receiver that takes longer shares its places with others of its kind. */
+/** A slower receiver shares its slots with other slow ones. */
 const SLOW_MS = 5_000;
 /**
- * A place is a socket and about 20 KB, held by a receiver that hangs for the whole time-out. One
- * account alone has 64, 8 of them to one receiver, 32 to receivers that were slow.
+ * A slot costs a socket and about 20 KB, and a receiver that hangs holds it for the whole timeout.
+ * One account gets at most 64 if it is alone, 8 of them to one receiver, 32 to slow receivers.
  */
-const PLACES: SlotLimits = {
+const SLOTS: SlotLimits = {
   max: 128,
   destinationMax: 2 * LANE_TAKE_MAX,
   slowMax: 64,
   slowDestinationsMax: 256,
 };
 
-/** unsignable: its secret does not open, so it is not sent at all. */
+/** unsignable: the secret does not open, so nothing is sent. */
 export const WEBHOOK_ATTEMPT_OUTCOMES = [
   'delivered',
   'gone',
@@ -87,22 +85,22 @@ interface WebhookDeliveryParts extends DeliveryParts {
 
 export function webhookDelivery(parts: WebhookDeliveryParts): MessageDelivery {
   const { log, secrets, events, tracing } = parts;
-  const way = {
+  const channel = {
     kind: 'webhook',
     pollMs: parts.pollMs ?? POLL_MS,
     leaseMs: LEASE_MS,
-    places: PLACES,
+    slots: SLOTS,
     secretKeyIds: secrets.keyIds,
     attempt: (claimed: ClaimedMessage, cutOff: AbortSignal) =>
       asSpan(beginSpan(tracing, claimed), () => makeAttempt(parts, claimed, cutOff)),
     unreadable: (err: unknown) => log.warn({ err }, 'the webhook outbox is not readable'),
-    left: (err: unknown, jobId: string) =>
+    attemptLost: (err: unknown, jobId: string) =>
       log.error({ err, jobId }, 'a notification is left to its lease'),
   } as const;
-  return new MessageDelivery(parts, way, wake => events.onNotificationDue(wake));
+  return new MessageDelivery(parts, channel, wake => events.onNotificationDue(wake));
 }
 
-/** The span goes under the submission of its job, which may be long ago. */
+/** The parent is the job's submission, which may be hours ago. */
 function beginSpan(tracing: Tracing | undefined, { message, claim }: ClaimedMessage) {
   const attributes = {
     'http.request.method': 'POST',
@@ -127,7 +125,7 @@ async function makeAttempt(
   const body = secrets.openText(message.body, notificationBody(id));
   if (key === undefined || body === undefined) return unsignable(parts, claim, cutOff);
   const startedAtMs = performance.now();
-  // The database's clock, carried on from when the row was read.
+  // The database's clock, extrapolated from when it read the row.
   const nowMs = () => readAtMs + (performance.now() - listedAtMs);
   const outcome = await send(parts, claimed, { key, body: Buffer.from(body), nowMs }, cutOff);
   const durationMs = performance.now() - startedAtMs;
@@ -142,8 +140,8 @@ async function makeAttempt(
 }
 
 /**
- * delivered: a 2xx. gone: a 410. refused: any other answer, redirects too. unanswered: none came.
- * aborted: we ended it ourselves; it may have arrived.
+ * refused: any other answer, redirects too. aborted: this process ended it, and it may have
+ * arrived.
  */
 type SendOutcome =
   | { readonly kind: 'delivered' | 'gone'; readonly status: number }
@@ -157,9 +155,7 @@ type SendOutcome =
 
 const GONE = 410;
 
-/**
- * The headers are the same for all: receivers see which service sends, and nothing of the account.
- */
+/** The same headers for all: receivers learn nothing about the account. */
 const HEADERS = {
   'content-type': 'application/json',
   'user-agent': `${OWN_AGENT} (webhook)`,
@@ -171,7 +167,7 @@ interface Opened {
   readonly key: Uint8Array;
   readonly body: Buffer;
   /**
-   * The clock is UTC and shared by all replicas: receivers believe no message whose time is off.
+   * The database's clock, which all replicas share: receivers refuse a message whose time is off.
    */
   readonly nowMs: () => number;
 }
@@ -186,7 +182,6 @@ async function send(
   const { id, accountId, address, traceContext } = message;
   const timestampS = Math.floor(nowMs() / 1000);
   const signature = signMessage(key, { id: `msg_${id}`, timestampS, body });
-  // If the job was traced, the receiver's own spans get these headers.
   const trace = traceContext === null ? undefined : traceHeaders();
   try {
     const request = { accountId, headers: { ...HEADERS, ...signature, ...trace }, body };
@@ -217,7 +212,7 @@ function describeOutcome(outcome: SendOutcome): void {
   else if (outcome.kind === 'gone' || outcome.kind === 'refused') failSpan(String(outcome.status));
 }
 
-function failureOf(outcome: SendOutcome): CallbackFailure | undefined {
+function callbackFailureOf(outcome: SendOutcome): CallbackFailure | undefined {
   if (outcome.kind === 'unanswered') return outcome.failure;
   if (outcome.kind === 'gone') return 'gone';
   if (outcome.kind !== 'refused') return undefined;
@@ -243,11 +238,11 @@ async function writeEnd(
   cutOff: AbortSignal,
 ): Promise<number | undefined> {
   const attempt = message.attempts + 1;
-  const askedMs = outcome.kind === 'refused' ? outcome.retryAfterMs : 0;
+  const requestedMs = outcome.kind === 'refused' ? outcome.retryAfterMs : 0;
   const mayRetry = outcome.kind === 'refused' || outcome.kind === 'unanswered';
-  const nextInMs = mayRetry ? nextWaitMs(scheduleMs, attempt, askedMs, random()) : undefined;
+  const nextInMs = mayRetry ? nextWaitMs(scheduleMs, attempt, requestedMs, random()) : undefined;
   const statusCode = 'status' in outcome ? outcome.status : null;
-  const end = { statusCode, error: failureOf(outcome), durationMs };
+  const end = { statusCode, error: callbackFailureOf(outcome), durationMs };
   const write = (): Promise<boolean> => {
     if (outcome.kind === 'aborted') return outbox.release(claim, cutOff);
     if (outcome.kind === 'delivered') return outbox.delivered(claim, end, cutOff);
@@ -255,7 +250,7 @@ async function writeEnd(
     return outbox.failed(claim, end, { eraseSecret: outcome.kind === 'gone' }, cutOff);
   };
   const held = await write();
-  // The line names nothing of the receiver: its address is the caller's.
+  // Names nothing of the receiver: its address is the caller's secret.
   const line = { jobId: claim.id, attempt, ...outcome, durationMs: Math.round(durationMs) };
   if (held) log.info({ ...line, nextInMs }, 'notification');
   else log.warn(line, 'notification taken over meanwhile');

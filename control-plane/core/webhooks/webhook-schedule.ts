@@ -1,21 +1,19 @@
-/** The waits between a notification's attempts, and what a receiver may change of them. Pure. */
 import { parseRetryAfterMs } from '@matting/http/request-headers.ts';
 
-/** Waits in ms; the first comes before attempt 1, so there are as many attempts as waits. */
+/** In ms; the first wait precedes attempt 1, so there are as many attempts as waits. */
 export type WebhookSchedule = readonly [firstMs: number, ...laterMs: number[]];
 
-/** The contract's: at once, then after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h. */
+/** The contract's schedule. */
 export const WEBHOOK_SCHEDULE_MS: WebhookSchedule = [
   0, 5_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000,
 ];
 
-/** Either way, so that what failed together is not tried together. */
+/** ±10 %, so that webhooks that failed together do not retry together. */
 const JITTER = 0.1;
 /** The result's life: a later notification would announce nothing. */
 const SCHEDULE_MS_MAX = 86_400_000;
-/** A receiver may put a notification off for so long at a time. */
+/** Longest delay that a receiver can ask for with one answer. */
 const RETRY_AFTER_MS_MAX = 3_600_000;
-/** Retry-After is honoured with these two alone. */
 const RETRY_AFTER_STATUS: ReadonlySet<number> = new Set([429, 503]);
 
 /** True if every attempt falls inside the link's life, jitter included. */
@@ -25,8 +23,8 @@ export function isWebhookSchedule(schedule: readonly number[]): schedule is Webh
 }
 
 /**
- * The wait runs from the end of one attempt to the next, never sooner than requested; undefined: no
- * other.
+ * From the end of one attempt to the next, and at least `retryAfterMs`; undefined: no attempt is
+ * left.
  */
 export function nextWaitMs(
   schedule: WebhookSchedule,
@@ -40,7 +38,8 @@ export function nextWaitMs(
 }
 
 /**
- * Returns at most an hour; 0 if status or header is another. @param header seconds, or an HTTP date
+ * At most an hour; 0 if the status or the header asks for no delay. @param header seconds, or an
+ * HTTP date
  */
 export function retryAfterMs(status: number, header: string | undefined, nowMs: number): number {
   if (!RETRY_AFTER_STATUS.has(status)) return 0;

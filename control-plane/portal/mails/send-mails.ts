@@ -19,7 +19,7 @@ import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
 
 /** Connections of a replica to the mail server. One account has at most half of them. */
 const MAILS_UNDER_WAY_MAX = 8;
-const PLACES = {
+const SLOTS = {
   max: MAILS_UNDER_WAY_MAX,
   destinationMax: MAILS_UNDER_WAY_MAX,
   slowMax: MAILS_UNDER_WAY_MAX,
@@ -68,11 +68,11 @@ export function mailDelivery(parts: MailDeliveryParts): MessageDelivery {
     kind: 'mail',
     pollMs: parts.pollMs ?? POLL_MS,
     leaseMs: 2 * ATTEMPT_MS_MAX,
-    places: PLACES,
+    slots: SLOTS,
     secretKeyIds: [],
     attempt: (claimed, cutOff) => attemptMail(parts, claimed, cutOff),
     unreadable: err => log.warn({ err }, 'the mail outbox is not readable'),
-    left: (err, mailId) => log.error({ err, mailId }, 'a mail is left to its lease'),
+    attemptLost: (err, mailId) => log.error({ err, mailId }, 'a mail is left to its lease'),
   });
 }
 

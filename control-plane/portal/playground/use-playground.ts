@@ -27,7 +27,7 @@ const PICTURES_RETRY_AFTER_S = 5;
 
 type SubmitMatting = CoreServices['submitMatting'];
 type Submission = Parameters<SubmitMatting['submit']>[0];
-type SentForm = Omit<Submission, 'caller' | 'askAgain' | 'mode' | 'unpaidDayMs' | 'accepts'>;
+type SentForm = Omit<Submission, 'caller' | 'recheckCaller' | 'mode' | 'unpaidDayMs' | 'accepts'>;
 
 interface PlaygroundDependencies {
   readonly playground: PlaygroundStore;
@@ -179,7 +179,7 @@ export class UsePlayground {
 
 /** The session and the role authorize the person, so the key is not checked. */
 function sentBy(caller: Caller) {
-  return { caller, askAgain: async () => caller, mode: 'async' as const };
+  return { caller, recheckCaller: async () => caller, mode: 'async' as const };
 }
 
 function keeping(fields: MattingFields): MattingFields {

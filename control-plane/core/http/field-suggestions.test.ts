@@ -1,11 +1,11 @@
 import test from 'ava';
 import { MATTING_FIELDS } from '../submission/matting-request.ts';
-import { meantField } from './meant-fields.ts';
+import { suggestField } from './field-suggestions.ts';
 
 const FORM = ['image_file', 'background_file', ...MATTING_FIELDS];
 
 test('an unknown field of a form gets the suggestion of a similar name', t => {
-  const meant = (name: string) => meantField(name, FORM);
+  const meant = (name: string) => suggestField(name, FORM);
   const fields: readonly (readonly [field: string, ...names: string[]])[] = [
     ['image_file', 'imageFile', 'image-file', 'image_fil', 'Image_File'],
     ['image_base64', 'image_bas64'],
@@ -41,5 +41,5 @@ test('an unknown field of a form gets the suggestion of a similar name', t => {
 });
 
 test('a field of another form of the body is not meant', t => {
-  t.is(meantField('imageFile', MATTING_FIELDS), 'GET /v1/openapi.json lists the fields.');
+  t.is(suggestField('imageFile', MATTING_FIELDS), 'GET /v1/openapi.json lists the fields.');
 });
