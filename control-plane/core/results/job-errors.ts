@@ -2,7 +2,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type JobStatus, publicState } from '@matting/queue/job.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 
-/** HTTP libraries repeat an answer below 500 only if it has a Retry-After. */
+/** HTTP libraries retry an answer below 500 only if it has a Retry-After. */
 const FAILED_RETRY_AFTER_S = 10;
 
 /** Undefined: the job is open, or its result is there. */
@@ -25,7 +25,7 @@ export function noSuchJob(): ContractError {
   );
 }
 
-/** An error after a request's job exists names the job, which continues or stays as it is. */
+/** For an error after the request's job exists: it names the job, whose state does not change. */
 export function withJob(cause: unknown, jobId: string): ContractError {
   if (!(cause instanceof ContractError)) {
     const detail = 'Something went wrong on our side. Send the same request again.';

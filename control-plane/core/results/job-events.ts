@@ -4,22 +4,22 @@ import type { QueueJob } from '@matting/queue/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobRequest } from '../jobs/job-request.ts';
 
-/** A new job has neither an outcome nor corrections. */
+/** A new job has no outcome. */
 export type SubmittedJob = QueueJob & JobRequest & Pick<FamilyJob, 'correction'>;
 
-/** The events show what happens to jobs in this replica: a hint, never the truth. */
+/** What happens to jobs in this replica: a hint for readers, never the truth. */
 export class JobEvents {
   readonly #submitted = new EventEmitter();
   readonly #final = new EventEmitter();
   readonly #notifications = new EventEmitter();
 
   constructor() {
-    // Each waiting request has one listener; the server's connections bound them.
+    // One listener for each waiting request; the bound on connections bounds them.
     this.#final.setMaxListeners(0);
   }
 
   jobSubmitted(job: SubmittedJob): void {
-    // Work that this starts belongs to no request.
+    // Work that a listener starts belongs to no request.
     outsideRequests(() => this.#submitted.emit('job', job));
   }
 

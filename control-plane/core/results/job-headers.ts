@@ -2,8 +2,9 @@ import { type Sight, warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 
 /**
- * `X-Subject-Box` (left, top, width and height in pixels of the input), `X-Subject-Share` (of the
- * input's area; 0 without a subject, and then no box) and `X-Warnings`. None if the node said nothing.
+ * `X-Subject-Box` (left, top, width, height in pixels of the input), `X-Subject-Share` (0 to 1 of
+ * the input's area; 0 without a subject, which has no box) and `X-Warnings`. Empty if the node did
+ * not report a subject.
  */
 export function subjectHeaders(sight: Sight | null): Record<string, string> {
   if (sight === null) return {};
@@ -14,7 +15,7 @@ export function subjectHeaders(sight: Sight | null): Record<string, string> {
   const { left, top, width, height } = inputBox;
   return {
     'x-subject-box': [left, top, width, height].join(','),
-    // Digits enough for a pixel of the largest picture.
+    // Resolves one pixel of the largest picture.
     'x-subject-share': String(Number(share.toPrecision(6))),
     ...warned,
   };

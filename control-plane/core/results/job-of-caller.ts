@@ -6,7 +6,7 @@ import { noSuchJob } from './job-errors.ts';
 export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 /**
- * Another key's job, an unknown one and a malformed id are the same to the caller.
+ * Answers the same for another key's job, an unknown one and a malformed id.
  * @throws ContractError JOB_NOT_FOUND, SERVICE_UNAVAILABLE
  */
 export async function readJobOfCaller(

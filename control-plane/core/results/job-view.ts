@@ -1,4 +1,4 @@
-/** Callers see this of a job, by the contract's "Job fields by state". */
+/** A job as callers see it, by the contract's "Job fields by state". */
 
 import { isoTime } from '@matting/program/iso-time.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
@@ -14,7 +14,7 @@ export class JobViews {
   readonly #tokenOf: (jobId: string, result: JobResult) => string;
 
   /**
-   * @param baseUrl without a trailing slash; links are made of it, never of the Host header.
+   * @param baseUrl without a trailing slash; links use it, never the Host header
    * @param tokenOf the unguessable part of a result's link
    */
   constructor(baseUrl: string, tokenOf: (jobId: string, result: JobResult) => string) {
@@ -75,7 +75,7 @@ function creditsOf(job: Pick<ViewedJob, 'state' | 'class' | 'correction'>) {
   return { reserved: isFinal(job) ? 0 : 1, charged: job.state === 'succeeded' ? 1 : 0 };
 }
 
-/** The box in pixels of the oriented input; its share of that, 0 to 1; null: no subject was seen. */
+/** The box in pixels of the oriented input, and its share of the area, 0 to 1; null: no subject. */
 function subjectOf({ sight }: JobResult) {
   if (!sight?.subject) return null;
   const { inputBox, share } = sight.subject;

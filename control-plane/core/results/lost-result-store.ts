@@ -1,8 +1,8 @@
 /**
- * Results whose files are gone while their links are good, as `credits repay-lost` finds and pays
- * them. A row of `lost_results` that is settled as `paid` says that the credit was granted again,
- * which happens once a job. It ends the job's family: no correction makes the result again that was
- * paid back (docs/adr/0052). Releases up to 0.3.0 also wrote rows of what they found.
+ * Results whose files are gone while their links are valid, for `credits repay-lost`. A row of
+ * `lost_results` with the settlement `paid` records that the job's credit was granted again, once.
+ * It ends the job's family, so that no correction makes the repaid result again (docs/adr/0052).
+ * Releases up to 0.3.0 also wrote rows for losses that they found.
  */
 
 import { insertAuditEntry } from '@matting/accounts/audit-log.ts';
@@ -18,7 +18,7 @@ import { OPEN_STATES } from '@matting/queue/job.ts';
 import type { NotNull } from 'kysely';
 import { endKeeping, readCorrections, readResultsOfFamily } from '../corrections/family.ts';
 
-/** The cursor is where a page of a list ends: the instant and the job of its last row. */
+/** The last row of a page. */
 interface ResultCursor {
   readonly atMs: number;
   readonly id: string;
@@ -32,7 +32,7 @@ export type Loss = Pick<LiveResult, 'jobId' | 'accountId'>;
 interface Repayment {
   /** Corrections whose files are gone, too. */
   readonly missing: ReadonlySet<string>;
-  /** Made up outside of what is tried again. Undefined: nothing changes. */
+  /** Made outside of the transaction that is retried. Undefined: a dry run. */
   readonly auditId: string | undefined;
 }
 
@@ -40,7 +40,7 @@ type Repaid =
   | 'paid'
   /** Nothing was charged, or a correction has the result. */
   | 'unpaid'
-  /** A correction is open, and may make the result again: nothing changed. */
+  /** An open correction may make the result again, so nothing changed. */
   | 'correcting'
   | 'settled';
 
@@ -48,14 +48,14 @@ export type LostResultStore = ReturnType<typeof createLostResultStore>;
 
 export function createLostResultStore(database: Database) {
   return {
-    /** The live result, but that of a job, whose link ends last. */
+    /** The live result whose link ends last, except that of the job `butNot`. */
     newest: async (butNot?: string): Promise<LiveResult | undefined> =>
       (await liveResults(database, 'desc', FIRST_RESULT, 2)).find(({ jobId }) => jobId !== butNot),
-    /** Lists results in the order in which links end. */
+    /** In the order in which their links end. */
     live: (after: ResultCursor, limit: number) => liveResults(database, 'asc', after, limit),
-    /** Lists the results of a job's corrections. */
+    /** The results of a job's corrections. */
     corrections: (jobId: string) => query(database, db => readResultsOfFamily(db, jobId)),
-    /** Grants the credit that the job was charged, once, and enters it in the account's log. */
+    /** Grants the job's credit again, once, and enters it in the account's log. */
     repay: (loss: Loss, repayment: Repayment) => repay(database, loss, repayment),
   };
 }
@@ -73,7 +73,7 @@ function liveResults(
       .selectFrom(RESULTS[database.dialect])
       .select(['id as jobId', 'account_id as accountId', 'result_blob as blob'])
       .select('result_blob_expires_at as expiresAtMs')
-      // The condition on the one is a condition on the other: the schema keeps them set together.
+      // The schema keeps both set together, so the condition on one covers the other.
       .$narrowType<{ blob: NotNull; expiresAtMs: NotNull }>()
       .where('result_blob_expires_at', '>', database.nowMs)
       .where('result_blob_expires_at', '>=', after.atMs)
@@ -91,8 +91,7 @@ function repay(
   { missing, auditId }: Repayment,
 ): Promise<Repaid> {
   return transact(database, async tx => {
-    // Everybody who moves credits locks in this order. Of two at once, the later finds the row
-    // settled.
+    // The lock order of all credit movements. The later of two sees the settled row.
     await holdAccount(database, tx, accountId);
     const charge = await selectSettlement(tx, { accountId, jobId })
       .select('kind')
@@ -112,7 +111,7 @@ function repay(
       .executeTakeFirst();
     if (row?.settlement === 'paid') return 'settled';
     if (auditId === undefined) return 'paid';
-    // Releases up to 0.3.0 may have left a row that is not paid.
+    // Releases up to 0.3.0 may have left an unpaid row.
     await tx.deleteFrom('lost_results').where('job_id', '=', jobId).execute();
     const now = { found_at: database.nowMs, settled_at: database.nowMs };
     const by = { finding_id: auditId, found_by: 'operator', settlement: 'paid' } as const;

@@ -1,12 +1,12 @@
 /**
- * A result whose file is not where it should be, and what that means:
+ * What it means if a result's file is not found:
  *
  * | the row, read again | the file    | the storage     | then                |
  * |---------------------|-------------|-----------------|---------------------|
  * | expired, or gone    | -           | -               | RESULT_EXPIRED      |
- * | its link is good    | there again | -               | it is read again    |
- * | its link is good    | gone        | fails its check | SERVICE_UNAVAILABLE |
- * | its link is good    | gone        | works           | RESULT_LOST         |
+ * | its link is valid   | there again | -               | it is read again    |
+ * | its link is valid   | gone        | fails its check | SERVICE_UNAVAILABLE |
+ * | its link is valid   | gone        | works           | RESULT_LOST         |
  */
 
 import { ContractError } from '@matting/proto/contract/errors.ts';

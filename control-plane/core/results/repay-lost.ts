@@ -1,4 +1,4 @@
-/** `credits repay-lost`: what the command does with results whose files are gone. */
+/** `credits repay-lost`: repays results whose files are gone. */
 
 import { randomUUID } from 'node:crypto';
 import { publicState } from '@matting/queue/job.ts';
@@ -18,33 +18,33 @@ interface RepayOptions {
   /** Undefined: all live results. */
   readonly jobId: string | undefined;
   readonly dryRun: boolean;
-  /** The repayment continues even if the newest result is missing. */
+  /** Continue even if the newest result is missing. */
   readonly evenMost: boolean;
 }
 
 type Result = Loss & { readonly blob: string };
 
-/** The newest live result is not in the storage that was looked at: nothing was paid. */
+/** The storage lacks the newest live result, so it may be the wrong storage: nothing was paid. */
 export class NewestMissingError extends Error {}
 /** The link of the job's result is not valid. */
 export class NoLiveResultError extends Error {}
 
 /**
- * Gives the credit of each live result without a file back, once. `found`: those without a file.
- * `repaid`: jobs whose credit was granted again; with a dry run those whose would be. `unpaid`:
- * nothing was charged for them, or a correction has them. `correcting`: a correction is open.
- * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again.
- *   NewestMissingError, NoLiveResultError, before anything is done
+ * Repays the credit of each live result without a file, once. `found`: results without a file.
+ * `repaid`: jobs repaid, or to repay in a dry run. `unpaid`: nothing was charged, or a correction
+ * has the result. `correcting`: a correction is open.
+ * @throws ContractError SERVICE_UNAVAILABLE: earlier repayments stay, so run it again.
+ *   NewestMissingError, NoLiveResultError: nothing was done
  */
 export async function repayLost(dependencies: RepayDependencies, options: RepayOptions) {
   const { lostResults, hasFile } = dependencies;
   const newest = options.evenMost ? undefined : await lostResults.newest(options.jobId);
-  // Another storage than the service's does not have it.
+  // A storage without the newest result is not the service's.
   if (newest !== undefined && !(await hasFile(newest.blob))) throw new NewestMissingError();
   const counts = { looked: 0, found: 0, repaid: 0, unpaid: 0, correcting: 0 };
   for await (const page of pagesOf(dependencies, options.jobId)) {
     const left = page.values();
-    const lookAtSome = async () => {
+    const checkSome = async () => {
       for (const result of left) {
         counts.looked += 1;
         if (await hasFile(result.blob)) continue;
@@ -53,7 +53,7 @@ export async function repayLost(dependencies: RepayDependencies, options: RepayO
         if (outcome !== 'settled') counts[outcome === 'paid' ? 'repaid' : outcome] += 1;
       }
     };
-    await Promise.all(Array.from({ length: HANDS }, lookAtSome));
+    await Promise.all(Array.from({ length: HANDS }, checkSome));
   }
   return counts;
 }

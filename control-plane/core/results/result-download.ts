@@ -1,4 +1,4 @@
-/** A result as a file: behind its link, which needs no key, or as the answer of the call. */
+/** A result as a file, for its link or as the answer of the call. */
 import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import type { ByteRange } from '@matting/http/request-headers.ts';
@@ -20,13 +20,13 @@ import type { JobStore } from '../jobs/job-store.ts';
 import { EXPIRED_LINK, type LostResults } from './lost-results.ts';
 
 const TOKEN_LENGTH_MAX = 128;
-/** Bytes read ahead for a caller: many may be slow at once. */
+/** Read ahead for each caller: many may be slow at once. */
 const PIECE_BYTES = 64 * 1024;
-/** Enough for a slow client to follow the link late. */
+/** Enough for a slow client to follow the redirect. */
 const SIGNED_MS_MAX = 60_000;
-/** The storage has this time to answer whether a file is there that the answer does not send. */
+/** Longest wait for the storage to confirm a file that the answer does not send. */
 const THERE_MS_MAX = 3000;
-/** A signature counts whole seconds: one for less would be good for longer than the link. */
+/** Signatures count whole seconds: a shorter one would outlive the link. */
 const SIGNED_MS_MIN = 1000;
 const TOKEN = new RegExp(`^[A-Za-z0-9_-]{1,${TOKEN_LENGTH_MAX}}$`);
 
@@ -37,33 +37,32 @@ export interface ResultFile {
   readonly jobId: string;
   readonly accountId: string;
   readonly sha256: string;
-  /** The instant is on the database's clock; it never changes after. */
+  /** By the database's clock; never changes. */
   readonly createdAtMs: number;
-  /** The link expires after this time by the database's clock; it is above 0. */
+  /** Until the link expires, by the database's clock; above 0. */
   readonly remainingMs: number;
   /**
-   * Bytes [start, end] inclusive, all without a range.
+   * Bytes [start, end] inclusive; without a range, all.
    * @throws ContractError RESULT_EXPIRED, RESULT_LOST, SERVICE_UNAVAILABLE
    */
   open(range?: ByteRange): Promise<Readable>;
   /**
-   * Serves answers that do not open the file. If a storage does not answer in time, no result is
-   * lost.
+   * Checks the file for answers that do not open it. Passes if the storage does not answer in time.
    * @throws ContractError as `open`
    */
   requireThere(): Promise<void>;
   /**
-   * A URL at the storage, for a minute and never past the link's end: a secret, never logged.
-   * Undefined: the file is sent by `open`.
+   * A URL at the storage, valid for a minute and never past the link's end: a secret, never logged.
+   * Undefined: send the file by `open`.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   signedUrl(reading: ResultReading): Promise<string | undefined>;
 }
 
-/** The picture that was sent, as a first job keeps it for corrections. */
+/** The uploaded picture, which a first job keeps for corrections. */
 export type Original = Pick<ResultFile, 'bytes' | 'jobId' | 'accountId'> & {
   readonly format: InputFormat;
-  /** @throws ContractError RESULT_EXPIRED: it went meanwhile; SERVICE_UNAVAILABLE */
+  /** @throws ContractError RESULT_EXPIRED: it was removed meanwhile; SERVICE_UNAVAILABLE */
   open(): Promise<Readable>;
 };
 
@@ -76,7 +75,7 @@ interface ResultDownloadOptions {
   readonly jobs: Pick<JobStore, 'findByResultToken'>;
   readonly blobs: Pick<BlobStore, 'openRead' | 'stat'>;
   readonly losses: Pick<LostResults, 'refusal'>;
-  /** If it is absent, this service sends the files. */
+  /** Absent: this service sends the files. */
   readonly signRead?: BlobStore['signRead'];
 }
 
@@ -120,7 +119,7 @@ export class ResultDownload {
     };
   }
 
-  /** @param first of a family; undefined: it keeps no picture (any more) */
+  /** @param first of a family; undefined: it keeps no picture */
   originalOf(first: JobStatus & Pick<Job, 'kept'>): Original | undefined {
     const { id, accountId, kept, readAtMs } = first;
     if (kept === null || kept.input === null || kept.untilMs <= readAtMs) return undefined;
@@ -137,7 +136,7 @@ export class ResultDownload {
   }
 
   /**
-   * Reads the thumbnail while the result's link is good; undefined: there is none.
+   * Undefined: no thumbnail, or the result's link has expired.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   async readThumbnail(job: ResultJob): Promise<Buffer | undefined> {
@@ -162,7 +161,7 @@ export class ResultDownload {
     try {
       return await signRead(blob, { ...reading, forMs });
     } catch (error) {
-      // The storage has the blob where nothing is signed: `open` finds it.
+      // If nothing can be signed, `open` finds the blob.
       if (error instanceof BlobNotFoundError) return undefined;
       throw error;
     }
@@ -175,7 +174,7 @@ export class ResultDownload {
       return await open();
     } catch (error) {
       if (!(error instanceof BlobNotFoundError)) throw error;
-      // Between the row's reading and now the link may have expired and been swept.
+      // The link may have expired, and the file been swept, since the row was read.
       const refusal = await losses.refusal(jobId);
       if (refusal !== undefined) throw refusal;
     }
@@ -197,9 +196,9 @@ export class ResultDownload {
 export type ResultReaderBounds = typeof RESULT_READER_BOUNDS;
 
 const RESULT_READER_BOUNDS = {
-  /** Readers of one link: a download in parts usually takes at most 16 at once. */
+  /** A download in parts usually opens at most 16 at once. */
   linkMax: 16,
-  /** Readers of all links of one account, however many places are free. */
+  /** For all links of one account, even if more slots are free. */
   accountMax: 256,
   max: 1024,
 };
@@ -207,16 +206,16 @@ const RESULT_READER_BOUNDS = {
 type DeletedAmong = (jobIds: readonly string[]) => Promise<readonly string[]>;
 
 const RETRY_AFTER_S = 5;
-/** A download here is cut so late after a deletion at another replica. */
+/** Longest delay until a download ends after a deletion at another replica. */
 const DELETED_POLL_MS = 1000;
 
 /**
- * Slots for readers of results, who need no key and may be slow: one link, one account's links and
- * all links have a bound, far below the number of connections. Accounts share the slots fairly.
+ * Slots for readers of results, who need no key and may be slow. One link, one account and all
+ * links have bounds far below the number of connections. Accounts share the slots fairly.
  */
 export class ResultReaders {
   readonly #bounds: ResultReaderBounds;
-  /** Functions that cut off each reader of a result, by the job. */
+  /** By job, a function for each reader that ends its download. */
   readonly #links = new Map<string, Set<() => void>>();
   readonly #all: Semaphore;
 
@@ -242,14 +241,13 @@ export class ResultReaders {
     return this.#all.held;
   }
 
-  /** Ends the downloads of a result that its caller deleted. */
   cut(jobId: string): void {
     for (const cutOff of [...(this.#links.get(jobId) ?? [])]) cutOff();
   }
 
   /**
-   * @param cutOff ends the download: called where its result was deleted, here or at any replica
-   * @returns what gives the place back. @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE
+   * @param cutOff ends the download if the result is deleted, here or at another replica
+   * @returns releases the slot. @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE
    */
   enter(
     { jobId, accountId }: { jobId: string; accountId: string },
@@ -296,8 +294,8 @@ function refused(code: 'RATE_LIMITED' | 'SERVICE_UNAVAILABLE', detail: string): 
 }
 
 /**
- * Opens the file for the reader of this answer, whose place it holds until the connection closes.
- * Called before the file's headers are set: a file that is missing is answered with an error.
+ * Opens the file and holds the reader's slot until the connection closes. Call it before setting
+ * the file's headers: the answer for a missing file is an error.
  * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE, RESULT_EXPIRED, RESULT_LOST
  */
 export async function openForReader(

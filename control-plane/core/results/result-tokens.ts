@@ -1,17 +1,15 @@
-/** The tokens of results' links. */
-
 import { hash, randomBytes } from 'node:crypto';
 import type { JobResult } from '../jobs/job-outcome.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 
-/** 256 bits: the link is the capability. */
+/** 256 bits: the link alone grants access. */
 const TOKEN_BYTES = 32;
 
 type StoredToken = Pick<JobResult, 'token' | 'sealedToken'>;
 
 /**
- * A row has the SHA-256 of a link's token, to find it by, and the token only sealed: who reads the
- * database gets none. While keys are changed whoever has two seals with both.
+ * A row has the token's SHA-256, to find it, and the token only sealed, so the database grants no
+ * access. During a key change, replicas with both keys seal with both.
  */
 export class ResultTokens {
   readonly #secrets: CallbackSecrets;
@@ -26,7 +24,7 @@ export class ResultTokens {
     return { token: hash('sha256', token, 'hex'), sealedToken };
   }
 
-  /** Throws where no key that is here opens it. */
+  /** @throws Error if no configured key opens it */
   open(jobId: string, { sealedToken }: Pick<StoredToken, 'sealedToken'>): string {
     const opened = this.#secrets.openTextByAny(sealedToken, bindingOf(jobId));
     if (opened !== undefined) return opened;

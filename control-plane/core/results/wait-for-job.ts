@@ -8,7 +8,7 @@ import type { JobStore } from '../jobs/job-store.ts';
 import { withJob } from './job-errors.ts';
 import type { JobEvents } from './job-events.ts';
 
-/** The end of a job in another replica is seen so late. */
+/** Longest delay until this replica sees the end of a job in another. */
 const POLL_MS = 500;
 const POLL_JOBS_MAX = 500;
 
@@ -16,20 +16,19 @@ type WaitingJobs = Pick<JobStore, 'findForKey' | 'findFinal'>;
 
 interface Wait {
   readonly jobId: string;
-  /** The final job; undefined: the wait is over without one. */
+  /** Undefined: the wait ended before the job. */
   resolve(job: Job | undefined): void;
   reject(error: unknown): void;
 }
 
 /**
- * Waiting for a job's end. The row is the truth; an event, or the poll that all waits share for
- * jobs that end in another replica, only decides when it is read.
+ * Waits for a job's end. Only the row decides; an event, or a poll that all waits share for jobs
+ * that end in other replicas, says when to read it.
  */
 export class WaitForJob {
   readonly #jobs: WaitingJobs;
   readonly #events: JobEvents;
   readonly #waits = new Map<string, Set<Wait>>();
-  /** Ids that the next poll reads. */
   readonly #due = new Set<string>();
   #reading = false;
   #poll: NodeJS.Timeout | undefined;
@@ -45,7 +44,7 @@ export class WaitForJob {
     return this.#waiting;
   }
 
-  /** Lets every wait end at once from now on, with the job as it is. */
+  /** Ends every wait, now and later, at once with the job as it is. */
   endAllWaits(): void {
     this.#ended = true;
     for (const wait of [...this.#waits.values()].flatMap(waits => [...waits])) {
@@ -53,11 +52,14 @@ export class WaitForJob {
     }
   }
 
-  /** Final, or as it was when `waitMs` had passed, the caller hung up or this replica drained. */
+  /**
+   * Returns the final job, or its state once `waitMs` passed, the caller hung up or this replica
+   * drained.
+   */
   async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
     const over = this.#ended || waitMs <= 0;
     const final = over ? undefined : await this.#untilFinal(job.id, waitMs, hangUp);
-    // The caller is gone: no answer is read.
+    // No answer is read.
     if (final !== undefined || hangUp.aborted) return final ?? job;
     return (await this.#jobs.findForKey(job.id, job.apiKeyId)) ?? job;
   }
@@ -70,7 +72,7 @@ export class WaitForJob {
     using _timer = setTimeout(giveUp, waitMs);
     using _hangUp = addAbortListener(hangUp, giveUp);
     this.#add(wait);
-    // The subscription precedes the first read, or an end between them would be missed.
+    // Subscribes before the first read, or an end between them would be missed.
     const unsubscribe = this.#events.onFinal(jobId, () => this.#pollFor(jobId));
     this.#pollFor(jobId);
     try {
@@ -100,16 +102,16 @@ export class WaitForJob {
     this.#poll = undefined;
   }
 
-  /** Polls once all ids of this tick of the loop are known, and the poll before has ended. */
+  /** One poll reads all ids that this tick of the event loop adds, after the previous poll. */
   #pollFor(jobId: string): void {
     this.#due.add(jobId);
     if (this.#reading) return;
     this.#reading = true;
-    // One poll is for the jobs of many accounts.
+    // A poll serves the jobs of many accounts.
     setImmediate(() => outsideRequests(() => void this.#readDue()));
   }
 
-  /** Never rejects. An id that is due again meanwhile is read again. */
+  /** Never rejects. Reads an id again if it becomes due meanwhile. */
   async #readDue(): Promise<void> {
     while (this.#due.size > 0) {
       const ids = [...this.#due].slice(0, POLL_JOBS_MAX);
@@ -126,13 +128,13 @@ export class WaitForJob {
   }
 
   #failed(ids: readonly string[], error: unknown): void {
-    // The job may go on meanwhile, so the wait does too: the next poll reads again.
+    // The database is away, so the wait continues: the next poll reads again.
     if (error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE') return;
     for (const id of ids) for (const wait of this.#waits.get(id) ?? []) wait.reject(error);
   }
 }
 
-/** Waits as `WaitForJob.wait`. @throws ContractError that names the job: it exists and continues */
+/** As `WaitForJob.wait`. @throws ContractError that names the job, which continues */
 export async function waitForEnd(
   waitForJob: Pick<WaitForJob, 'wait'>,
   job: Job,

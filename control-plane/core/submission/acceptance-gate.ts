@@ -1,4 +1,4 @@
-/** Whether a new job is accepted now: some node can do it, the queue has room, nothing drains. */
+/** Accepts a new job only if a node can do it and the queue has room. */
 
 import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
@@ -11,7 +11,7 @@ import type { JobInput } from '../jobs/job-request.ts';
 import type { Queue } from '../queue/queue.ts';
 import { aheadOf, retryAfterS } from '../queue/queue-bound.ts';
 
-/** The rate limits bound what is accepted in between. */
+/** In between, the rate limits bound how many jobs are accepted. */
 const QUEUE_CACHE_MS = 1000;
 const NO_NODE_RETRY_AFTER_S = 10;
 const PACE_WINDOWS_MS = [60_000, 600_000];
@@ -19,7 +19,10 @@ const PACE_CACHE_MS = 5000;
 
 interface AcceptanceDependencies {
   readonly queue: Pick<Queue, 'queued' | 'doneWithin'>;
-  /** Since a node was last routable here, or the start. Absent: nodes come when there is work. */
+  /**
+   * Time since a node was last routable, or since the start. Absent: nodes start when there is
+   * work.
+   */
   readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
   readonly advertised: () => readonly NodeAbility[] | undefined;
@@ -40,21 +43,21 @@ export class AcceptanceGate {
   }
 
   /**
-   * @param image undefined: it is not there yet, and its job finds out
-   * @throws ContractError of the field that none can follow, or of the image; SERVICE_UNAVAILABLE:
-   *   no node serves the default plan
+   * @param image undefined: not there yet, so its job judges it
+   * @throws ContractError for the field that no node can follow, or for the image;
+   *   SERVICE_UNAVAILABLE: no node serves the default plan
    */
-  requireAble(asked: AskedOfNode, image: JobInput | undefined): void {
+  requireAble(request: AskedOfNode, image: JobInput | undefined): void {
     const nodes = this.#dependencies.advertised();
     if (nodes === undefined) return;
-    const needs = image === undefined ? needsBeforeImage(asked) : needsOf(image, asked);
+    const needs = image === undefined ? needsBeforeImage(request) : needsOf(image, request);
     const refusal = fleetRefusalOf(nodes, needs);
     if (refusal !== undefined) throw refusal;
     const isServed = needs.model !== undefined || nodes.some(node => !node.onlyByName);
     if (nodes.length > 0 && !isServed) throw noNode();
   }
 
-  /** @throws ContractError SERVICE_UNAVAILABLE: the account may not add a job */
+  /** @throws ContractError SERVICE_UNAVAILABLE: no node, or a full queue for this account */
   async requireOpen(accountId: string): Promise<void> {
     const { queueMegapixelsMax } = this.#dependencies;
     this.#requireNode();
@@ -82,7 +85,7 @@ function noNode() {
   );
 }
 
-/** The higher of two: a minute in which no job finished does not predict the next. */
+/** The higher of two windows: a minute without a finished job does not predict the next. */
 async function megapixelsPerS(queue: Pick<Queue, 'doneWithin'>): Promise<number> {
   const paces = PACE_WINDOWS_MS.map(async windowMs => {
     const { cost: megapixels } = await queue.doneWithin(windowMs);

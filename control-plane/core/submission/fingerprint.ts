@@ -1,20 +1,18 @@
-/** Hashes that distinguish requests: the fingerprint, and the hash of the idempotency key. */
-
 import { hash } from 'node:crypto';
 import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 
 export interface FingerprintedRequest {
-  /** SHA-256 of the decoded bytes, hexadecimal; or the URL's text as it was sent. */
+  /** SHA-256 of the decoded bytes, in hexadecimal; or the URL as it was sent. */
   readonly source: { readonly imageSha256: string } | { readonly url: string };
   readonly outputFormat: OutputFormat;
   readonly channels?: Channels | undefined;
-  /** If it is absent or empty, nothing in it could change the fingerprint. */
+  /** Absent or empty: only defaults. */
   readonly finishing?: Finishing | undefined;
   readonly background?: { readonly sha256: string } | { readonly url: string } | undefined;
   readonly hints?: Hints | undefined;
-  /** The file of hints that are a picture: SHA-256 of its bytes, hexadecimal. */
+  /** SHA-256 of `hints_file`, in hexadecimal. */
   readonly hintsSha256?: string | undefined;
   readonly model?: string | undefined;
   readonly noSubject?: 'fail' | undefined;
@@ -23,9 +21,9 @@ export interface FingerprintedRequest {
 }
 
 /**
- * SHA-256, hexadecimal, over the fields that are there, each as `tag:length in bytes:value` and a
- * new line, so that no two different requests make the same text. What a later release adds is
- * there only where it is asked for, so that a repetition is known across an upgrade.
+ * SHA-256 in hexadecimal. Each field is `tag:length in bytes:value` and a line feed, so no two
+ * requests share a text. A field of a later release is hashed only if a request sends it, so
+ * repeats match across an upgrade.
  */
 export function fingerprintOf(request: FingerprintedRequest): string {
   const { source, outputFormat, channels = 'rgba', finishing = {}, background } = request;
@@ -63,7 +61,7 @@ function hashOf(fields: readonly Tagged[]): string {
   );
 }
 
-/** The tag of no matting request begins so: no key serves both kinds. */
+/** Its first tag differs from every matting request's, so no key serves both kinds. */
 export function correctionFingerprintOf(correction: {
   readonly jobId: string;
   readonly texts: ReadonlyMap<string, string>;
@@ -91,9 +89,7 @@ export function idempotencyKeyHash(idempotencyKey: string): string {
   return sha256(idempotencyKey);
 }
 
-/**
- * Hashes for a request without a key: no caller's key has this hash, since line ends are in none.
- */
+/** For requests without a key. No caller's key has this hash: keys have no line ends. */
 export function derivedKeyHash(namespace: string, apiKeyId: string, fingerprint: string): string {
   return sha256(`derived\n${namespace}\n${apiKeyId}\n${fingerprint}\n`);
 }

@@ -1,17 +1,18 @@
 /**
- * An upload of one picture. It is decoded, hashed and written while it arrives, so that its size
- * costs no memory. Without a free slot or disk space it is still hashed: a join or a replay needs
- * only that. An image that the storage has already is copied once nothing refuses its job.
+ * The upload of one picture, decoded, hashed and written while it arrives, so its size costs no
+ * memory. Without a free slot or disk space it is only hashed, which suffices for a join or a
+ * replay. An image already in the storage is copied once nothing refuses its job.
  *
- * | state     | entered by             | left by                                                  |
- * |-----------|------------------------|----------------------------------------------------------|
- * | empty     | begin                  | the first piece, takeCopy                                |
- * | known     | takeCopy               | copy, the end of the request                             |
- * | writing   | the first piece        | finish, abort, a refusal, a disk that takes no more      |
- * | unstored  | no slot, no disk       | finish, which says so; abort                             |
- * | refused   | text that is no Base64 | abort; what follows is dropped, finish throws the cause  |
- * | finished  | finish                 | commit, abort                                            |
- * | closed    | commit or abort        | -                                                        |
+ * | state     | entered by            | left by                                              |
+ * |-----------|-----------------------|------------------------------------------------------|
+ * | empty     | begin                 | the first piece, takeCopy                            |
+ * | known     | takeCopy              | copy, the end of the request                         |
+ * | writing   | the first piece       | finish, abort, a refusal, a full disk                |
+ * | unstored  | no slot, no disk      | finish, which returns the error; abort               |
+ * | refused   | text that is not      | abort; write drops the rest, finish throws the cause |
+ * |           | Base64                |                                                      |
+ * | finished  | finish                | commit, abort                                        |
+ * | closed    | commit or abort       | -                                                    |
  */
 
 import { createHash, type Hash } from 'node:crypto';
@@ -26,17 +27,14 @@ import type { JobInput } from '../jobs/job-request.ts';
 import type { UploadSlot } from './upload-slot.ts';
 
 /**
- * Gathered before writing, for one picture of a request at a time: 400 KB took 2.2 ms in 9 pieces,
+ * Buffered before a write, for one picture of a request at a time: 400 KB took 2.2 ms in 9 pieces,
  * 1.6 ms in 2 (2 cores, AMD EPYC).
  */
 export const WRITE_BYTES = 256 * 1024;
 
 export interface FinishedUpload {
   readonly sha256: string;
-  /**
-   * The image may be committed; or the error is why there is nothing to commit:
-   * SERVICE_UNAVAILABLE.
-   */
+  /** An error (SERVICE_UNAVAILABLE) says why there is nothing to commit. */
   readonly image: JobInput | ContractError;
 }
 
@@ -52,10 +50,10 @@ interface CopiedImage extends KnownImage {
 type PieceReader = Pick<Base64Decoder, 'decodedBytes' | 'push' | 'finish'>;
 
 export class ImageUpload {
-  /** The id is of the job that this request may make: its blobs are named after it. */
+  /** Of the job that this request may create; its blobs are named after it. */
   readonly jobId: string;
   readonly #blob: string;
-  readonly #place: UploadSlot;
+  readonly #slot: UploadSlot;
   readonly #role: ImageRole;
   readonly #hash: Hash = createHash('sha256');
   #reader: PieceReader = new Base64Decoder();
@@ -65,22 +63,19 @@ export class ImageUpload {
   #unstored: ContractError | undefined;
   #known: CopiedImage | undefined;
 
-  constructor(place: UploadSlot, role: ImageRole, jobId: string, blob: string) {
+  constructor(slot: UploadSlot, role: ImageRole, jobId: string, blob: string) {
     this.jobId = jobId;
     this.#blob = blob;
-    this.#place = place;
+    this.#slot = slot;
     this.#role = role;
   }
 
-  /**
-   * Call it before the first piece. @param field the request's field, for errors; absent: the whole
-   * body
-   */
+  /** Call it before the first piece. @param field for errors; absent: the whole body */
   takeBytes(field?: string): void {
     this.#reader = new RawBytes(field);
   }
 
-  /** Call it in place of `write`: `copy` brings the bytes. */
+  /** Call it instead of `write`; `copy` then brings the bytes. */
   takeCopy(of: CopiedImage): void {
     this.#known = of;
   }
@@ -102,22 +97,22 @@ export class ImageUpload {
   }
 
   /**
-   * The piece may be written over once this resolves. Text that is no Base64 is remembered for
-   * `finish`, since the body around it is judged first; size is not.
+   * The caller may reuse the piece once this resolves. `finish` throws for text that is not Base64,
+   * because errors of the body around it come first; a size error is thrown at once.
    * @throws ContractError IMAGE_TOO_LARGE
    */
   async write(piece: Uint8Array): Promise<void> {
     if (this.#refusal !== undefined) return;
-    // The slot comes before the work: a request that waits for a slot holds the piece alone.
+    // Takes the slot before it decodes: a request that waits holds only this piece.
     if (piece.length > 0) await this.#storing(() => this.#open());
     await this.#store(() => this.#reader.push(piece));
     if (this.#refusal !== undefined) await this.abort();
   }
 
   /**
-   * The whole image, judged by its header bytes where it is stored.
+   * Judges a stored image by its header bytes.
    * @throws ContractError INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT,
-   * IMAGE_RESOLUTION_TOO_LARGE
+   *   IMAGE_RESOLUTION_TOO_LARGE
    */
   async finish(): Promise<FinishedUpload> {
     if (this.#known !== undefined) {
@@ -141,13 +136,13 @@ export class ImageUpload {
     return { blob: this.#blob, bytes, format, width, height };
   }
 
-  /** Durable under its name once it resolves. Only after `finish`. */
+  /** Call it after `finish`. The image is durable once this resolves. */
   async commit(): Promise<void> {
     if (this.#writer === undefined)
       throw new Error('an upload was committed that was not finished');
     await this.#writer.commit();
     this.#forget();
-    this.#place.closed();
+    this.#slot.closed();
   }
 
   async abort(): Promise<void> {
@@ -157,7 +152,7 @@ export class ImageUpload {
     try {
       await writer.abort();
     } finally {
-      this.#place.closed();
+      this.#slot.closed();
     }
   }
 
@@ -169,19 +164,19 @@ export class ImageUpload {
     await this.#storing(() => this.#gather(bytes));
   }
 
-  /** Writes what it gathered to its file, and leaves its memory to the upload that gathers next. */
+  /** Writes the buffered bytes and releases their memory. */
   async writeGathered(): Promise<void> {
     await this.#storing(() => this.#flush());
     this.#gathered = new KeptBytes(WRITE_BYTES, UNCOUNTED);
   }
 
   async #open(): Promise<void> {
-    this.#writer ??= await this.#place.openWriter(this.#blob);
+    this.#writer ??= await this.#slot.openWriter(this.#blob);
   }
 
   async #gather(bytes: Uint8Array): Promise<void> {
     await this.#open();
-    await this.#place.gather(this);
+    await this.#slot.gather(this);
     let taken = 0;
     while (taken < bytes.length) {
       const end = Math.min(bytes.length, taken + WRITE_BYTES - this.#gathered.length);
@@ -229,7 +224,7 @@ export class RawBytes {
   readonly #field: string | undefined;
   #decodedBytes = 0;
 
-  /** @param field the request's field, for the error's `errors[]`; absent: the whole body. */
+  /** @param field for the error's `errors[]`; absent: the whole body */
   constructor(field?: string) {
     this.#field = field;
   }
@@ -243,7 +238,7 @@ export class RawBytes {
     return chunk;
   }
 
-  /** No bytes are held back. @throws ContractError INVALID_IMAGE_SOURCE: there was none */
+  /** @throws ContractError INVALID_IMAGE_SOURCE: no bytes came */
   finish(): Uint8Array {
     if (this.#decodedBytes > 0) return Buffer.alloc(0);
     const detail = `${this.#field ?? 'The body'} is empty. Send the bytes of an image.`;

@@ -1,4 +1,4 @@
-/** The uploads of all requests: how many at once, and what they keep of their texts. */
+/** The bounds of all uploads: their number, and the memory of their texts. */
 
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
@@ -11,16 +11,16 @@ import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
 import { ImageUpload } from './image-upload.ts';
 import { UploadSlot } from './upload-slot.ts';
 
-/** Requests received at once; 19 GB of disk for three files each. docs/limits.md adds their bytes up. */
+/** At most 19 GB of disk, with three files each. docs/limits.md adds up their bytes. */
 export const UPLOADS_MAX = 256;
-/** Each holds a chunk of its body, and no more of it is read meanwhile. */
+/** Each holds one chunk of its body and reads no more while it waits. */
 export const UPLOADS_WAITING_MAX = 1024;
-/** The wait is far below that of callers and proxies. */
+/** Far below the timeouts of callers and proxies. */
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
 /**
- * All requests together keep so much of their texts: fields of a submission, items of a batch,
- * messages to /mcp. Most keep a few hundred bytes, and for no longer than it takes to read them.
+ * Most bytes of texts in memory, for all requests: fields of a submission, items of a batch,
+ * messages to /mcp. Most requests keep a few hundred bytes, only while they are read.
  */
 export const TEXT_BYTES_MAX = 32 * 1024 * 1024;
 
@@ -67,28 +67,27 @@ export class ImageUploads {
     return this.#slots.waiting;
   }
 
-  /** Bytes of texts that are kept now. */
   get textBytes(): number {
     return this.#texts.held;
   }
 
-  /** The room for the texts of a request without a file. Its caller ends it. */
+  /** For a request without a file. The caller ends the holding. */
   beginTexts(accountId: string): Holding {
     return this.#texts.begin(accountId);
   }
 
   /**
-   * Both share one slot, and take neither it nor a file before a first piece.
-   * @param body is not read on while they wait for the slot; absent: it is
+   * The uploads share one slot, and take it and their files with the first piece.
+   * @param body reading pauses while they wait for the slot; absent: it does not pause
    */
   beginBoth(accountId: string, body?: IncomingMessage): RequestUploads {
-    const place = new UploadSlot(this.#blobs, this.#slots, { accountId, body });
+    const slot = new UploadSlot(this.#blobs, this.#slots, { accountId, body });
     const texts = this.beginTexts(accountId);
-    // The id comes before the first byte: a blob has its name from its beginning.
+    // Blobs carry the job's id from the first byte.
     const jobId = randomUUID();
-    const image = new ImageUpload(place, INPUT_IMAGE, jobId, `inputs/${jobId}`);
-    const background = new ImageUpload(place, BACKGROUND_IMAGE, jobId, backgroundBlob(jobId));
-    const hints = new ImageUpload(place, HINTS_IMAGE, jobId, hintsBlob(jobId));
+    const image = new ImageUpload(slot, INPUT_IMAGE, jobId, `inputs/${jobId}`);
+    const background = new ImageUpload(slot, BACKGROUND_IMAGE, jobId, backgroundBlob(jobId));
+    const hints = new ImageUpload(slot, HINTS_IMAGE, jobId, hintsBlob(jobId));
     const end = async () => {
       texts.end();
       await Promise.all([image.abort(), background.abort(), hints.abort()]);
@@ -97,13 +96,12 @@ export class ImageUploads {
   }
 }
 
-/** One request brings these uploads. */
 export interface RequestUploads {
   readonly image: ImageUpload;
   readonly background: ImageUpload;
   readonly hints: ImageUpload;
-  /** The room is for the texts beside them. */
+  /** Memory for the texts of the same request. */
   readonly texts: HeldRoom;
-  /** Removes what was stored and not committed, and gives back all room. */
+  /** Removes what was stored without a commit, and releases slot and memory. */
   end(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** The URLs of a request's pictures, judged before anything is fetched. */
+/** Judges a request's URLs before anything is fetched. */
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import {
   ForbiddenUrlError,
@@ -9,9 +9,9 @@ import {
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { SEND_ITSELF } from '../jobs/acceptable-image.ts';
 
-/** The parser would drop some and escape others. */
+/** The URL parser drops some of these and escapes others. */
 const CONTROL_CHARACTER = /\p{Cc}/u;
-/** The expression matches before the host: the parser drops an empty userinfo without a trace. */
+/** Matches the text, because the parser drops an empty userinfo without a trace. */
 const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 
 /** @throws ContractError INVALID_IMAGE_SOURCE */

@@ -1,4 +1,7 @@
-/** One request for many jobs, each with an image by its URL: what it has in common with that for one. */
+/**
+ * One request for many jobs, each with an image by URL: the steps that it shares with a single
+ * submission.
+ */
 
 import type { Caller } from '@matting/accounts/keys/caller.ts';
 import type { TextValue } from '@matting/http/body-fields.ts';
@@ -44,10 +47,10 @@ export function manyJobs({ queue, fieldPolicy, sells, ...parts }: ManyJobsParts)
     requireName: (text: TextValue | undefined) => requireReference(text, 'name') ?? null,
     /** @throws ContractError INVALID_CALLBACK */
     requireCallback: (texts: MattingFields['texts']) => requireCallback(texts, fieldPolicy),
-    /** @param texts fields of all, with the first URL. @throws ContractError of the field */
+    /** @param texts the common fields, with the first URL. @throws ContractError of the field */
     requireRequest: (texts: MattingFields['texts']) =>
       requireMattingRequest({ texts, imageGiven: false }, fieldPolicy),
-    /** Of what the jobs have in common; their URLs are no part of it. */
+    /** Hashes the common fields, without the jobs' URLs. */
     fingerprintOf: ({ callback, backgroundUrl, ...request }: MattingRequest) =>
       fingerprintOf({
         ...request,
@@ -56,9 +59,9 @@ export function manyJobs({ queue, fieldPolicy, sells, ...parts }: ManyJobsParts)
         callback,
       }),
     hashOf: idempotencyKeyHash,
-    /** JSON of what the jobs have in common. */
+    /** JSON of the common fields. */
     templateOf: (request: MattingRequest) => JSON.stringify(templateOf(request, null)),
-    /** What nodes are asked for by such a template. */
+    /** The needs from nodes in such a template. */
     requestOf: (template: string): Omit<ManyRequest, 'callback'> => JSON.parse(template),
     callbackOf: (id: string, { callback }: Pick<MattingRequest, 'callback'>) =>
       callback && { url: callback.url, ...parts.callbackSecrets.seal(id, callback.secret) },
@@ -67,7 +70,7 @@ export function manyJobs({ queue, fieldPolicy, sells, ...parts }: ManyJobsParts)
       const job = await queue.findByKey(apiKeyId, { hash: keyHash });
       if (job !== undefined) throw keyConflict(job.id);
     },
-    /** @throws ContractError what no node can do, or that the callback cannot be reached */
+    /** @throws ContractError: no node can do it, or the callback is unreachable */
     async requireAccepting(
       caller: Pick<Caller, 'accountId' | 'policy'>,
       request: ManyRequest,

@@ -1,4 +1,4 @@
-/** The fields of a submission: which there are, and what a request asks by them. */
+/** The fields of a submission, and the request that they make. */
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import type { CallbackPolicy } from '@matting/http/outgoing/callback-url.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
@@ -44,10 +44,10 @@ export const MATTING_FIELDS = [
 type MattingField = (typeof MATTING_FIELDS)[number];
 export type TextField = Exclude<MattingField, 'image_base64'>;
 
-/** A body's fields as they were sent; absent and null are the same. */
+/** As they were sent; null counts as absent. */
 export interface MattingFields {
   readonly texts: ReadonlyMap<TextField, TextValue>;
-  /** Whether image_base64 was a string, even an empty one. Its bytes go into the upload. */
+  /** True for any string in image_base64, even an empty one. Its bytes go to the upload. */
   readonly imageGiven: boolean;
   readonly backgroundGiven?: boolean;
   readonly hintsGiven?: boolean;
@@ -56,37 +56,37 @@ export interface MattingFields {
 export interface MattingRequest {
   readonly imageUrl: string | undefined;
   readonly outputFormat: OutputFormat;
-  /** A plan or a model that nodes have; absent: the nodes' own plan. */
+  /** A plan or model of the nodes; absent: the nodes' default plan. */
   readonly model?: string | undefined;
   /** Absent: a job without a subject succeeds. */
   readonly noSubject?: 'fail' | undefined;
-  /** The caller's own name for the job, NFC. It is no part of the fingerprint. */
+  /** The caller's name for the job, in NFC; not in the fingerprint. */
   readonly reference?: string | undefined;
-  /** The service keeps the input and the matte for corrections, which take over these texts. */
+  /** The service keeps input and matte for corrections, which inherit these texts. */
   readonly correctable?: Readonly<Record<string, string>> | undefined;
   readonly channels: Channels;
   readonly finishing: Finishing | undefined;
-  /** Undefined: the request says nothing of the subject. */
+  /** Undefined: the request has no hints. */
   readonly hints?: Hints | undefined;
-  /** Undefined: none, or it came as a file. */
+  /** Undefined: no background, or a file. */
   readonly backgroundUrl: string | undefined;
   readonly callback: { readonly url: string; readonly secret: string } | undefined;
 }
 
 export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {
-  /** Requests may ask for it; absent: they may not. */
+  /** Requests may ask for corrections; absent: they may not. */
   readonly corrections?: boolean;
 }
 
-/** A result without transparency may have these formats, the default first. */
+/** For a result without transparency, the default first. */
 const OPAQUE_FORMATS: readonly OutputFormat[] = [...TRANSPARENT_FORMATS, 'jpeg'];
 
 const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
 
 /**
- * Checks in the contract's order: one source, the output format, what is made of the cut-out,
- * whether that is accepted, the callback pair, the URLs' texts.
- * @param accepts decides the output format where none is named
+ * Checks in the contract's order: one source, output format, finishing, Accept, the callback pair,
+ * the URLs' texts.
+ * @param accepts decides the output format if the request names none
  * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, NOT_ACCEPTABLE,
  *   INVALID_PARAMETER, INVALID_CALLBACK
  */
@@ -97,7 +97,7 @@ export function requireMattingRequest(
 ): MattingRequest {
   const { texts, imageGiven, backgroundGiven = false, hintsGiven = false } = fields;
   const url = texts.get('image_url');
-  const behind = texts.get('background_url');
+  const backgroundUrl = texts.get('background_url');
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const named = requireOutputFormat(texts.get('output_format'));
   const finish = (format: OutputFormat | undefined) =>
@@ -105,10 +105,10 @@ export function requireMattingRequest(
       outputFormat: format,
       backgroundFile: backgroundGiven,
     });
-  const asked = finish(named);
-  const outputFormat = requireAcceptedFormat(named, formatsOf(asked), accepts);
-  // If no format is named, the quality is judged by the one that the caller accepts.
-  const { channels, finishing } = named === undefined ? finish(outputFormat) : asked;
+  const parsed = finish(named);
+  const outputFormat = requireAcceptedFormat(named, formatsFor(parsed), accepts);
+  // Without a named format, the quality is checked against the format that Accept chose.
+  const { channels, finishing } = named === undefined ? finish(outputFormat) : parsed;
   const callback = requireCallback(texts, policy);
   return {
     imageUrl: url === undefined ? undefined : requireImageUrl(url, policy),
@@ -120,13 +120,14 @@ export function requireMattingRequest(
     channels,
     finishing,
     hints: parseHints(textsOf(texts, HINT_FIELDS), hintsGiven),
-    backgroundUrl: behind === undefined ? undefined : requireBackgroundUrl(behind, policy),
+    backgroundUrl:
+      backgroundUrl === undefined ? undefined : requireBackgroundUrl(backgroundUrl, policy),
     callback,
   };
 }
 
-/** The formats that fit a request which names none, the default first. */
-function formatsOf({ finishing }: ParsedFinishing): readonly OutputFormat[] {
+/** Formats for a request that names none, the default first. */
+function formatsFor({ finishing }: ParsedFinishing): readonly OutputFormat[] {
   const formats = isOpaque(finishing) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
   if (finishing?.quality === undefined) return formats;
   return formats.filter(format => QUALITY_ABSENT[format] !== undefined);
@@ -143,13 +144,13 @@ function notOneSource(bothGiven: boolean): ContractError {
 function requireOutputFormat(given: TextValue | undefined): OutputFormat | undefined {
   if (given === undefined) return undefined;
   const format = given === OVERLONG ? undefined : parseOutputFormat(given);
-  // The archive is of the other interface and of gRPC.
+  // Only the remove.bg interface and gRPC offer the archive.
   if (format !== undefined && format !== 'zip') return format;
   const known = TRANSPARENT_FORMATS.join(', ');
   throw unsupportedOutput(`must be one of ${known}, or jpeg with an opaque background`);
 }
 
-/** @throws ContractError INVALID_PARAMETER where one is over every rule's length */
+/** @throws ContractError INVALID_PARAMETER: a text is longer than any rule allows */
 function textsOf<Field extends TextField>(
   texts: MattingFields['texts'],
   fields: readonly Field[],
@@ -175,9 +176,9 @@ function requireNoSubject(text: TextValue | undefined): MattingRequest['noSubjec
   );
 }
 
-/** Code points. */
+/** In code points. */
 const REFERENCE_LENGTH_MAX = 128;
-/** Controls, line ends, and what turns the direction of the text around it. */
+/** Controls, line ends, and characters that change the direction of the text around them. */
 const NOT_IN_A_REFERENCE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\p{Bidi_Control}]/u;
 
 /** @throws ContractError INVALID_PARAMETER */
@@ -231,19 +232,19 @@ export function requireCallback(
 
 export interface AcceptedAnswers {
   /**
-   * The caller's choice among JSON and the picture in one of these formats, the service's
-   * favourite first. 'none': the caller takes a picture, but in none of these formats.
+   * The caller's choice: JSON or one of these formats, the service's favourite first. 'none': the
+   * caller accepts pictures, but none of these formats.
    */
   prefer(formats: readonly OutputFormat[]): OutputFormat | 'json' | 'none';
 }
 
 export const JSON_ALONE: AcceptedAnswers = { prefer: () => 'json' };
 
-/** A request that names none has this format, if its caller takes JSON. */
+/** For a caller who takes JSON and names no format. */
 const DEFAULT_FORMAT: OutputFormat = 'png';
 
 /**
- * Returns the named format, else one that the caller takes, else PNG.
+ * The named format, else one that the caller accepts, else PNG.
  * @throws ContractError NOT_ACCEPTABLE
  */
 function requireAcceptedFormat(

@@ -1,4 +1,4 @@
-/** The pictures of one submission: finished, fingerprinted, committed or removed together. */
+/** Finishes, fingerprints, commits or removes the pictures of one submission together. */
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
 import { regionFault } from '@matting/proto/contract/finishing/region.ts';
@@ -12,7 +12,7 @@ import type { FinishedUpload, ImageUpload } from './image-upload.ts';
 
 export interface SentPictures {
   readonly upload: ImageUpload;
-  /** For `background_file`; absent if the form of the body can hold none. */
+  /** For `background_file`; absent: this form of the body has no files. */
   readonly backgroundUpload?: ImageUpload;
   /** For `hints_file`, as above. */
   readonly hintsUpload?: ImageUpload;
@@ -33,19 +33,20 @@ interface PicturedRequest {
   readonly hints?: Hints | undefined;
 }
 
-/** Throws what is wrong with an uploaded picture by the request. */
+/** Throws if the uploaded picture does not fit the request. */
 export type RequireImage = (image: JobInput) => void;
 
-type AskedOfPictures = Omit<FingerprintedRequest, 'source' | 'background' | 'hintsSha256'>;
+type FingerprintedFields = Omit<FingerprintedRequest, 'source' | 'background' | 'hintsSha256'>;
 
 /**
- * @param requireImage of an interface with errors of its own; absent: the region must lie within it
- * @throws ContractError as an upload's `finish`, what `requireImage` throws; INVALID_PARAMETER: too
- *   large a frame, or no such region
+ * @param requireImage checks with an interface's own errors; absent: the region must lie inside the
+ *   image
+ * @throws ContractError as an upload's `finish`, as `requireImage`; INVALID_PARAMETER: a frame that
+ *   is too large, a region outside
  */
 export async function finishPictures(
   { upload, backgroundUpload, hintsUpload }: SentPictures,
-  { imageUrl, backgroundUrl, finishing, hints: asked }: PicturedRequest,
+  { imageUrl, backgroundUrl, finishing, hints: requestedHints }: PicturedRequest,
   backgroundGiven: boolean,
   requireImage?: RequireImage,
 ): Promise<Pictures> {
@@ -53,19 +54,19 @@ export async function finishPictures(
   const background = await finishBackground(backgroundUpload, backgroundUrl, backgroundGiven);
   const uploaded = uploadedOf(image);
   if (uploaded !== undefined) requireFits(finishing, uploaded, requireImage);
-  return { image, ...background, ...(await finishHints(hintsUpload, asked)) };
+  return { image, ...background, ...(await finishHints(hintsUpload, requestedHints)) };
 }
 
-/** Answers the property of Pictures, or none. */
+/** Returns the `hints` of Pictures, or nothing. */
 export async function finishHints(
   upload: ImageUpload | undefined,
-  asked: Hints | undefined,
+  requestedHints: Hints | undefined,
 ): Promise<Pick<Pictures, 'hints'>> {
-  const hints = asked?.picture && (await upload?.finish());
+  const hints = requestedHints?.picture && (await upload?.finish());
   return hints ? { hints } : {};
 }
 
-/** Answers the property of Pictures, or none. */
+/** Returns the `background` of Pictures, or nothing. */
 export async function finishBackground(
   upload: ImageUpload | undefined,
   url: string | undefined,
@@ -76,7 +77,7 @@ export async function finishBackground(
   return background ? { background } : {};
 }
 
-/** @throws ContractError INVALID_PARAMETER: too large a frame, a region outside */
+/** @throws ContractError INVALID_PARAMETER: a frame that is too large, a region outside */
 export function requireFits(
   finishing: Finishing | undefined,
   image: JobInput,
@@ -99,7 +100,7 @@ function requireRegion(finishing: Finishing | undefined, { width, height }: Size
 }
 
 export function fingerprintOfPictures(
-  request: AskedOfPictures,
+  request: FingerprintedFields,
   { image, background, hints }: Pictures,
 ): string {
   return fingerprintOf({
@@ -115,7 +116,7 @@ export function uploadedOf(picture: Picture): JobInput | undefined {
   return picture.image;
 }
 
-/** undefined: there is none, or a URL. @throws ContractError SERVICE_UNAVAILABLE: not stored */
+/** Undefined: no picture, or a URL. @throws ContractError SERVICE_UNAVAILABLE: not stored */
 export function requireStored(picture: Picture | undefined): JobInput | undefined {
   if (picture === undefined || 'url' in picture) return undefined;
   if (picture.image instanceof ContractError) throw picture.image;
@@ -124,14 +125,14 @@ export function requireStored(picture: Picture | undefined): JobInput | undefine
 
 type Blobs = Pick<BlobStore, 'remove'>;
 
-/** Durable before any answer names the job. */
+/** The pictures must be durable before an answer names the job. */
 export async function commitPictures(
   blobs: Blobs,
   job: NewJob,
   { upload, backgroundUpload, hintsUpload }: SentPictures,
 ): Promise<void> {
   const { input, background, hintsFile, correction } = job;
-  // A correction's input is its first job's.
+  // The input of a correction belongs to its first job.
   if (input !== null && correction === undefined) await upload.commit();
   try {
     if (background?.input != null) await backgroundUpload?.commit();
@@ -142,7 +143,7 @@ export async function commitPictures(
   }
 }
 
-/** Never the input of a correction, which is its first job's. */
+/** Keeps the input of a correction, which belongs to its first job. */
 export async function removePictures(blobs: Blobs, job: NewJob): Promise<void> {
   const { background, hintsFile, correction } = job;
   const input = correction === undefined ? job.input : null;

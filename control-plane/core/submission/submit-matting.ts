@@ -1,8 +1,7 @@
 /**
- * A submission becomes a job, or meets the one its Idempotency-Key already made. The order is the
- * contract's: the body, then replay, join or conflict, then what no node can do, the callback's
- * secret behind `whsec_` and its address, jobs in flight, saturation and credits, which never refuse
- * a join or a replay.
+ * Turns a submission into a job, or finds the one of its Idempotency-Key. The contract's order: the
+ * body; replay, join or conflict; abilities of the nodes; the callback's secret and address; jobs
+ * in flight; a full queue; credits. No step after the join refuses a join or a replay.
  */
 
 import type { Caller, ReadAccount } from '@matting/accounts/keys/caller.ts';
@@ -55,7 +54,7 @@ import {
 } from './pictures.ts';
 
 /**
- * @param sells whether anybody can buy credits; otherwise the operator grants them
+ * @param sells whether callers can buy credits; otherwise the operator grants them
  * @param images of the request, a credit each
  */
 export function noCredit(sells: boolean, images = 1): ContractError {
@@ -90,7 +89,7 @@ interface Sent extends SentPictures {
   readonly caller: Caller;
   readonly recheckCaller: () => Promise<Caller>;
   readonly mode: 'sync' | 'async';
-  /** The job costs nothing: a package has counted it in the day that begins at this instant. */
+  /** Set: the job is free, and a package counted it in the day that begins at this instant. */
   readonly unpaidDayMs?: number | null;
 }
 
@@ -100,10 +99,10 @@ interface Submission extends Sent {
   readonly accepts?: AcceptedAnswers;
 }
 
-/** Stands in for the Idempotency-Key: made of the request's fields and the interface's name. */
+/** Replaces the Idempotency-Key by a hash of the request's fields and the interface's name. */
 interface DerivedKey {
   readonly namespace: string;
-  /** How long its job answers, from the job's end on. */
+  /** How long after its end the job answers repeats. */
   readonly rememberedMs: number;
 }
 
@@ -117,15 +116,14 @@ export interface KeylessSubmission extends Sent {
   readonly request: MattingRequest;
   readonly backgroundGiven: boolean;
   readonly derivedKey: DerivedKey;
-  /** The interface requires this of the image, too; it throws a ContractError. */
+  /** The interface's own check of the image; throws a ContractError. */
   readonly requireImage?: RequireImage;
 }
 
-interface Asked {
+interface Resolved {
   readonly request: MattingRequest;
   /** A correction has no image of its own. */
   readonly pictures: Pick<Pictures, 'background' | 'hints'> & Partial<Pictures>;
-  /** The job corrects this one. */
   readonly corrects?: CorrectedJob;
   readonly fingerprint: string;
   readonly key: IdempotencyKey;
@@ -153,7 +151,7 @@ export class SubmitMatting {
   }
 
   /**
-   * The job of this request, durable.
+   * The returned job is durable.
    * @throws ContractError every code of a refused submission
    */
   async submit(submission: Submission): Promise<Submitted> {
@@ -165,13 +163,13 @@ export class SubmitMatting {
     return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
-  /** Finds what the key has made, for those who ask before they read the rest of a body. */
+  /** The job of the key, for routes that ask before they read the rest of a body. */
   findMade(caller: Caller, idempotencyKey: string): Promise<Job | undefined> {
     return this.#find(caller, { hash: idempotencyKeyHash(idempotencyKey) });
   }
 
   /**
-   * The job that corrects another of the caller's, with the fields that it does not send.
+   * Corrects another job of the caller, whose fields it inherits unless they are sent.
    * @throws ContractError as `submit`; JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED
    */
   async submitCorrection(submission: CorrectionSubmission): Promise<Submitted> {
@@ -179,16 +177,17 @@ export class SubmitMatting {
     const given = sent.backgroundGiven ?? false;
     const merged = inheritedFields(sent.texts, given, corrects);
     const fields = { ...sent, texts: merged, imageGiven: true };
-    const asked = requireMattingRequest(fields, this.#dependencies.fieldPolicy);
-    const request = { ...asked, correctable: keptFields(merged) };
+    const required = requireMattingRequest(fields, this.#dependencies.fieldPolicy);
+    const request = { ...required, correctable: keptFields(merged) };
     const pictures = {
       ...(await finishBackground(submission.backgroundUpload, request.backgroundUrl, given)),
       ...(await finishHints(submission.hintsUpload, request.hints)),
     };
     const { background, hints } = pictures;
     const texts = sent.texts as ReadonlyMap<string, string>;
-    const behind = background && 'sha256' in background && { background_sha256: background.sha256 };
-    const files = { ...behind, ...(hints && { hints_sha256: hints.sha256 }) };
+    const backgroundHash = background &&
+      'sha256' in background && { background_sha256: background.sha256 };
+    const files = { ...backgroundHash, ...(hints && { hints_sha256: hints.sha256 }) };
     const fingerprint = correctionFingerprintOf({ jobId: corrects.id, texts, files });
     const key =
       typeof idempotencyKey === 'string'
@@ -198,8 +197,8 @@ export class SubmitMatting {
   }
 
   /**
-   * Serves a caller who sends no key: the same request joins or replays, until its time is over.
-   * @throws ContractError as `submit`, and what `requireImage` throws
+   * For a caller without a key: the same request joins or replays for `rememberedMs`.
+   * @throws ContractError as `submit`, and as `requireImage`
    */
   async submitKeyless(submission: KeylessSubmission): Promise<Submitted> {
     const { caller, request, backgroundGiven, derivedKey, requireImage } = submission;
@@ -209,33 +208,34 @@ export class SubmitMatting {
     return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
-  #traced(sent: Sent, asked: Asked): Promise<Submitted> {
+  #traced(sent: Sent, resolved: Resolved): Promise<Submitted> {
     const attributes = { 'matting.job.mode': sent.mode };
     return traced({ name: 'submit', kind: 'PRODUCER', attributes }, async () => {
-      const submitted = await this.#joinOrCreate(sent, asked);
+      const submitted = await this.#joinOrCreate(sent, resolved);
       const { job, created } = submitted;
       describeSpan({ 'matting.job.id': job.id, 'matting.outcome': created ? 'created' : 'joined' });
       return submitted;
     });
   }
 
-  async #joinOrCreate(sent: Sent, asked: Asked): Promise<Submitted> {
-    const { fingerprint, key } = asked;
+  async #joinOrCreate(sent: Sent, resolved: Resolved): Promise<Submitted> {
+    const { fingerprint, key } = resolved;
     const known = await this.#find(sent.caller, key);
     if (known !== undefined) return existing(known, sent, fingerprint);
     const isTaken = await this.#dependencies.queue.isKeyTaken(sent.caller.apiKeyId, key.hash);
     if (isTaken) throw keyConflict(undefined);
     let stored: StoredPictures;
     try {
-      stored = await this.#requireAccepting(sent, asked);
+      stored = await this.#requireAccepting(sent, resolved);
     } catch (refusal) {
-      // A twin may have made the job meanwhile, and a join is not refused.
+      // The same request, sent twice at once, may have made the job meanwhile; a join is not
+      // refused.
       const made =
         refusal instanceof ContractError ? await this.#find(sent.caller, key) : undefined;
       if (made === undefined) throw refusal;
       return existing(made, sent, fingerprint);
     }
-    return await this.#create(sent, asked, stored);
+    return await this.#create(sent, resolved, stored);
   }
 
   #find({ apiKeyId }: Caller, key: IdempotencyKey): Promise<Job | undefined> {
@@ -244,7 +244,7 @@ export class SubmitMatting {
 
   async #requireAccepting(
     { caller, upload, unpaidDayMs }: Sent,
-    { request, pictures: { image, background, hints }, corrects }: Asked,
+    { request, pictures: { image, background, hints }, corrects }: Resolved,
   ): Promise<StoredPictures> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
     const { callback, model } = request;
@@ -252,9 +252,9 @@ export class SubmitMatting {
     if (family !== undefined) requireFits(request.finishing, family.input);
     const shown = family?.input ?? (image && uploadedOf(image));
     this.#dependencies.models.require(model, caller.policy);
-    const behind = { input: (background && uploadedOf(background)) ?? null };
+    const backgroundImage = { input: (background && uploadedOf(background)) ?? null };
     const hintsFile = hints && uploadedOf(hints);
-    acceptance.requireAble({ ...request, background: behind, hintsFile }, shown);
+    acceptance.requireAble({ ...request, background: backgroundImage, hintsFile }, shown);
     await callbackAddresses.requireOf(callback, caller.accountId);
     if (this.#draining) {
       throw unavailable(
@@ -278,14 +278,14 @@ export class SubmitMatting {
       return stored;
     } catch (refusal) {
       if (unpaidDayMs != null) throw refusal;
-      // Jobs in flight come before saturation.
+      // The contract names jobs in flight before a full queue.
       throw (await readAccount.inFlight(caller)) >= jobsInFlightMax
         ? this.#tooManyInFlight()
         : refusal;
     }
   }
 
-  /** Reads what the job's transaction decides later, before a copy is made for nothing. */
+  /** Reads in advance what the job's transaction decides, to avoid a useless copy. */
   async #requireCredit(caller: Caller): Promise<void> {
     const { readAccount, jobsInFlightMax, sells } = this.#dependencies;
     if ((await readAccount.inFlight(caller)) >= jobsInFlightMax) throw this.#tooManyInFlight();
@@ -296,7 +296,7 @@ export class SubmitMatting {
 
   async #create(
     sent: Sent,
-    { request, fingerprint, key }: Asked,
+    { request, fingerprint, key }: Resolved,
     stored: StoredPictures,
   ): Promise<Submitted> {
     const { events, callbackSecrets } = this.#dependencies;
@@ -348,17 +348,18 @@ export class SubmitMatting {
     }
   }
 
-  /** The key is checked once more: names were looked up and pictures stored since. */
+  /** Checks the key again: the name look-ups and the upload took time. */
   async #insert(job: NewJob, { recheckCaller }: Sent): Promise<SubmitOutcome<Job>> {
     const { queue, jobsInFlightMax } = this.#dependencies;
     let began = false;
     try {
       const { policy } = await recheckCaller();
-      const asked = { ...job, keyHasCap: policy?.cap !== undefined };
+      const newJob = { ...job, keyHasCap: policy?.cap !== undefined };
       began = true;
-      return await queue.submit(asked, { jobsInFlightMax });
+      return await queue.submit(newJob, { jobsInFlightMax });
     } catch (error) {
-      // Once it has begun the row may exist, so the input stays: an input without a row is swept.
+      // Once begun, the row may exist, so the input stays; the sweep removes an input without a
+      // row.
       if (!began || error instanceof NotBegunError)
         await removePictures(this.#dependencies.blobs, job);
       throw error;
@@ -379,7 +380,7 @@ function storedKeyOf(
   return { hash: derivedKeyHash(namespace, apiKeyId, fingerprint), rememberedMs };
 }
 
-/** The part of a job that does not depend on its picture. */
+/** The fields of a job that do not depend on its picture. */
 export function templateOf(request: MattingRequest, background: JobInput | null): JobTemplate {
   const { outputFormat, model, noSubject, channels, finishing, backgroundUrl, hints } = request;
   const hasBackground = background !== null || backgroundUrl !== undefined;
@@ -404,7 +405,7 @@ export function keyConflict(jobId: string | undefined): ContractError {
 }
 
 /**
- * Join or replay. A form of what is unpaid is its own key: sent again it is the same picture.
+ * Join or replay. An unpaid job's key is its form: sent again, it is the same picture.
  * @throws ContractError IDEMPOTENCY_CONFLICT
  */
 function existing(job: Job, { unpaidDayMs }: Sent, fingerprint: string): Submitted {

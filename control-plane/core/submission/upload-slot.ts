@@ -7,14 +7,17 @@ interface Gathering {
   writeGathered(): Promise<void>;
 }
 
-/** The slot of one request: one for each upload could leave two waiting for each other's. */
+/**
+ * One slot for all uploads of a request: with a slot each, two requests could wait for each other
+ * forever.
+ */
 export class UploadSlot {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
   readonly #slots: Semaphore;
   readonly #of: { readonly accountId: string; readonly body: IncomingMessage | undefined };
   #files = 0;
   #release: Release | undefined;
-  /** The upload that has gathered something. */
+  /** The upload whose bytes are buffered. */
   #gathering: Gathering | undefined;
 
   constructor(
@@ -27,7 +30,7 @@ export class UploadSlot {
     this.#of = of;
   }
 
-  /** One of the two gathers at a time: what the other has gathered is written first. */
+  /** Only one upload buffers at a time: the other's bytes are written first. */
   async gather(upload: Gathering): Promise<void> {
     const before = this.#gathering;
     this.#gathering = upload;
@@ -38,11 +41,11 @@ export class UploadSlot {
     const { accountId, body } = this.#of;
     const use = { key: accountId };
     if (body === undefined || this.#slots.mayEnter(use)) return await this.#slots.take(use);
-    const goOn = holdBody(body);
+    const resume = holdBody(body);
     try {
       return await this.#slots.take(use);
     } finally {
-      goOn();
+      resume();
     }
   }
 
