@@ -1,4 +1,4 @@
-/** Makes the use cases of the core: dispatch, what callers ask for, what the operator does. */
+/** Makes the use cases of the core: dispatch, the callers' and the operator's. */
 
 import { Authenticate } from '@matting/accounts/keys/authenticate.ts';
 import { accountViews, type Caller } from '@matting/accounts/keys/caller.ts';
@@ -67,7 +67,7 @@ export function composeDispatch(parts: DispatchParts) {
     security: parts.security,
     log: (level, message, fields) => log[level](fields, message),
   });
-  // The nodes that will come are not known: jobs that no live node can do wait as long as any job.
+  // Future nodes are unknown, so a job that no live node can do waits like any other.
   const noNodeGraceMs = config.onDemand ? undefined : config.noNodeGraceMs;
   const advertised = followAdverts(fleet, noNodeGraceMs);
   const models = new OfferedModels({
@@ -101,7 +101,7 @@ export function composeDispatch(parts: DispatchParts) {
   return { fleet, dispatcher, advertised, models };
 }
 
-/** Lists nodes whose report of what they can do counts; undefined: any may come. */
+/** Nodes with a valid report of their abilities; undefined: nodes of any ability may come. */
 function followAdverts(fleet: Fleet, graceMs: number | undefined) {
   if (graceMs === undefined) return () => undefined;
   const now = () => performance.now();
@@ -145,7 +145,7 @@ interface ServiceParts
   readonly models: OfferedModels;
   readonly readiness: AppServices['readiness'];
   readonly observer: LossObserver & ErasureObserver;
-  /** The services' own where absent; tests narrow them. */
+  /** Absent: the services' defaults; tests narrow them. */
   readonly uploadSlots?: UploadBounds | undefined;
   readonly resultReaders?: ResultReaderBounds | undefined;
 }

@@ -1,4 +1,4 @@
-/** The control plane's configuration: what the core and each package read of the environment. */
+/** The configuration that the core and each package read from the environment. */
 import { type Environment, EnvReader } from '@matting/program/env.ts';
 import { warnOfVariables } from '@matting/program/env-names.ts';
 import { readLogSettings } from '@matting/program/log.ts';
@@ -9,13 +9,13 @@ import { readCoreSettings, requireDistinctPorts, warnOfHosts } from './settings.
 type Settings = ReturnType<typeof readSettings>;
 
 export interface Config extends Settings {
-  /** The packages stand in the order in which they are plugged in. */
+  /** In the order in which they are plugged in. */
   readonly packages: readonly ConfiguredPackage[];
-  /** Lines that every start logs. */
+  /** Every start logs these lines. */
   readonly warnings: readonly string[];
 }
 
-/** @throws ConfigError naming every bad variable with the form it should have, never its value */
+/** @throws ConfigError that names every wrong variable and its form, never its value */
 export function loadConfig(
   env: Environment,
   packages: readonly Package[],
@@ -44,7 +44,7 @@ function readSettings(reader: EnvReader, env: Environment, packages: readonly Pa
   return {
     ...readCoreSettings(reader, env, storageKindsOf(packages)),
     ...readLogSettings(reader),
-    /** Undefined: there are no traces. */
+    /** Undefined: tracing is off. */
     traces: readTracingSettings(reader),
   };
 }

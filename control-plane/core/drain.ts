@@ -1,36 +1,35 @@
 /**
- * How a control plane ends, and what tells it to. No job is lost: what runs here is finished, or
- * given back for another replica or for the next start.
+ * How a control plane ends, and what makes it end. No job is lost: each is finished, or released
+ * for another replica or the next start.
  *
  * | step | does                                                    | at most                   |
  * |------|---------------------------------------------------------|---------------------------|
- * | 1    | announces: /readyz 503, submissions refused; reads,     | at once                   |
- * |      | joins and results are served on, each with              |                           |
- * |      | Connection: close                                       |                           |
- * | 2    | claims nothing more, finishes the attempts that run,    | FINISH_MAX_MS, hurried 0, |
- * |      | gives back the rest                                     | and GIVE_BACK_MAX_MS      |
- * | 3    | hands over the waits that are left: 202 with the job    | at once                   |
- * | 4    | closes the public port: no new callers, then answers to | CLOSE_MAX_MS;             |
- * |      | those on their way and under way, then connections      | hurried: HURRIED_MAX_MS   |
- * | 5    | begins no notification more, finishes those under way,  | DELIVER_MAX_MS or what is |
- * |      | gives back the rest                                     | left of DRAIN_MS_MAX,     |
+ * | 1    | /readyz answers 503, submissions are refused; reads,    | at once                   |
+ * |      | joins and results get answers with Connection: close    |                           |
+ * | 2    | claims nothing more, finishes running attempts,         | FINISH_MAX_MS, hurried 0, |
+ * |      | releases the rest                                       | and GIVE_BACK_MAX_MS      |
+ * | 3    | ends the remaining waits: 202 with the job              | at once                   |
+ * | 4    | closes the public port: first new callers, then answers | CLOSE_MAX_MS;             |
+ * |      | under way, then connections                             | hurried: HURRIED_MAX_MS   |
+ * | 5    | begins no more notifications, finishes those under way, | DELIVER_MAX_MS or the     |
+ * |      | releases the rest                                       | rest of DRAIN_MS_MAX,     |
  * |      |                                                         | hurried 0, and            |
  * |      |                                                         | LET_GO_MAX_MS             |
  * | 6    | closes the registry: nodes go to another replica        | the server's own 1 s      |
  * | 7    | closes the rest, the database last                      | REST_MAX_MS in all        |
  *
- * That is DRAIN_MS_MAX at most, whatever a database, a node or a receiver that hangs does to it: a
- * supervisor that gives 150 s need not kill. What is not closed by then ends with the process, and
- * what could not be given back is taken over when its lease ends.
+ * The total is at most DRAIN_MS_MAX, even if a database, a node or a receiver hangs: a supervisor
+ * that waits 150 s need not kill. The process's end closes what is still open; leases that it could
+ * not release run out.
  *
- * Waits are handed over after the attempts: callers whose image is processed still get it.
+ * Waits end after the attempts, so callers whose image is being processed still get it.
  *
- * | told by                                        | means                                   |
- * |------------------------------------------------|-----------------------------------------|
- * | SIGTERM, SIGINT                                | drain                                   |
+ * | cause                                          | effect                                   |
+ * |------------------------------------------------|------------------------------------------|
+ * | SIGTERM, SIGINT                                | drain                                    |
  * | either again within a second of the last       | nothing: terminals and npm send it twice |
- * | either again later                             | hurry                                   |
- * | the parent's IPC channel closes                | hurry: the parent is gone               |
+ * | either again later                             | hurry                                    |
+ * | the parent's IPC channel closes                | hurry: the parent is gone                |
  */
 
 import { addAbortListener } from 'node:events';
@@ -38,22 +37,22 @@ import { settledWithin } from '@matting/program/waiting.ts';
 import type { Logger } from 'pino';
 
 export const FINISH_MAX_MS = 130_000;
-/** An attempt's 15 s, and time to write its end. */
+/** An attempt's 15 s and time to write its end. */
 const DELIVER_MAX_MS = 18_000;
-/** Answers under way have this time; result downloads are among them, and can be started again. */
+/** For answers under way. Result downloads are among them; callers can restart those. */
 const CLOSE_MAX_MS = 5000;
-/** The replica needs this time to write that jobs are free again. */
+/** Time to write that jobs are free again. */
 const GIVE_BACK_MAX_MS = 5000;
-/** The replica needs this time for notifications, after callers have been answered. */
+/** Time to release notifications, after callers were answered. */
 const LET_GO_MAX_MS = 2000;
 const REST_MAX_MS = 6000;
-/** Enough for the short answers of the waits just handed over. */
+/** Enough for the short answers of the waits that just ended. */
 const HURRIED_MAX_MS = 500;
-/** The registry's own, see its SHUTDOWN_GRACE_MS. */
+/** The registry's own SHUTDOWN_GRACE_MS. */
 const REGISTRY_MAX_MS = 1000;
-/** The steps after the deliveries, and giving deliveries back, may take this time. */
+/** For releasing deliveries and for the steps after them. */
 const AFTER_DELIVERIES_MS = LET_GO_MAX_MS + REGISTRY_MAX_MS + REST_MAX_MS;
-/** The whole drain. Deliveries get what the runs and the answers have left. */
+/** The whole drain. Deliveries get what runs and answers leave. */
 export const DRAIN_MS_MAX = FINISH_MAX_MS + GIVE_BACK_MAX_MS + CLOSE_MAX_MS + AFTER_DELIVERIES_MS;
 
 export interface DrainSteps {
@@ -117,7 +116,7 @@ interface Finishing {
   readonly work: (limitMs: number) => Promise<void>;
   readonly giveBack: () => void;
   readonly limitMs: number;
-  /** The time counts from the limit, or from being hurried, until the run is abandoned. */
+  /** From the limit, or from the hurry, until the run is abandoned. */
   readonly giveBackMaxMs: number;
 }
 
@@ -129,7 +128,7 @@ async function finish({ hurry, log }: DrainOptions, finishing: Finishing): Promi
   const finished = work(limitMs).catch((err: unknown) => {
     log.error({ err }, `finishing ${name} failed`);
   });
-  // First until they must be given back, then as long as giving back may take.
+  // First waits for the work, then for its release.
   const inTime = await settledWithin(finished, limitMs, hurry);
   if (!inTime && !(await settledWithin(finished, giveBackMaxMs))) {
     log.warn(`${name} are left to the end of their leases: they could not be given back`);

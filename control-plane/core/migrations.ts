@@ -1,4 +1,3 @@
-/** The migrations of the core's tables. */
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import { baseline } from './migrations/0006-baseline.ts';
 import { sightings } from './migrations/0007-sightings.ts';

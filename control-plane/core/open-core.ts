@@ -1,11 +1,10 @@
 /**
- * Makes every long-lived object of the core and ties them together, and plugs the packages in. The
- * order of coming up:
+ * Makes every long-lived object of the core and plugs the packages in. The order of a start:
  *
- * 1. Storage, secrets key, database: checked, migrated, proven. Nothing listens yet.
- * 2. The core's services, then the packages, which are given them.
- * 3. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
- * 4. The fleet is followed, the dispatcher claims, notifications are delivered, the sweeper sweeps.
+ * 1. Storage, secrets key and database: checked, migrated, proven. Nothing listens yet.
+ * 2. The core's services, then the packages, which get them.
+ * 3. Metrics, registry and public port listen. A port in use ends the start and closes everything.
+ * 4. The fleet watch, the dispatcher, notifications and the sweeper start.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -49,13 +48,13 @@ import type { Stores } from './stores.ts';
 import { webhookDelivery } from './webhooks/send-webhooks.ts';
 
 export interface ControlPlane {
-  /** The ports are as bound, if the configuration has 0. */
+  /** As bound, also if the configuration has 0. */
   readonly ports: { readonly http: number; readonly registry: number; readonly metrics: number };
-  /** Ends it; once. */
+  /** Call it once. */
   drain(hurry: AbortSignal): Promise<void>;
 }
 
-/** Holder of this process's leases: unique by the random part, readable by the host's name. */
+/** Unique by its random part, readable by the host's name. */
 export function createReplicaId(): string {
   const host = hostname().replaceAll(/[^A-Za-z0-9.-]/g, '-');
   return `${host.slice(0, 40)}-${randomUUID().slice(0, 8)}`;
@@ -68,7 +67,7 @@ interface CoreOptions {
   readonly timing?: Partial<Timing> | undefined;
 }
 
-/** Rejects with nothing left open; the errors of starts have one line for the operator. */
+/** Rejects with nothing left open; an expected error of a start has one line for the operator. */
 export async function openCore(
   config: Config,
   { log, replicaId, about, timing }: CoreOptions,
@@ -123,7 +122,7 @@ function warnOfGuardExceptions(config: Config, log: Logger): void {
   }
 }
 
-/** Notifications whose secrets were sealed with another key wait for a replica that has it. */
+/** Such notifications wait for a replica that has their key. */
 async function warnOfSecretsOfOtherKeys(stores: Stores, secrets: CallbackSecrets, log: Logger) {
   const count = await stores.outbox.countSealedWithOthers(secrets.keyIds);
   if (count === 0) return;
@@ -207,7 +206,7 @@ async function composeRunning(base: Base) {
   };
 }
 
-/** Opens the packages in the order of the configuration's list. */
+/** In the order of the configuration's list. */
 export async function openPackages(
   core: Omit<Core, 'config'> & { readonly config: Config },
 ): Promise<readonly PackageParts[]> {
@@ -248,7 +247,7 @@ function composeBackground(base: Base, fleet: Fleet, plugged: readonly PackagePa
     start() {
       for (const loop of [delivery, ...loops]) loop.start();
     },
-    /** All but `delivery`, which the drain ends by itself. */
+    /** All but `delivery`, which the drain stops separately. */
     async stopRest() {
       await Promise.all(loops.map(loop => loop.stop()));
     },
@@ -384,13 +383,13 @@ function composeDrain({ tls, nodeTokens, stores, tracing }: Base, running: Runni
       async () => nodeTokens.close(),
       () => running.operatorPort.close(),
       () => stores.close(),
-      // Last: every span has ended, and a collector that hangs holds nothing else back.
+      // Last: every span has ended, and a collector that hangs delays nothing else.
       async () => await tracing?.close(),
     ],
   };
 }
 
-/** Fewer connections to the public port are worth a warning. */
+/** Fewer connections to the public port cause a warning. */
 const CONNECTIONS_FEW = 4096;
 
 async function start(

@@ -1,6 +1,4 @@
-/**
- * Everything else stands on these: certificates, storages, the database with its stores, secrets.
- */
+/** Opens the base of everything else: certificates, storages, database and stores, secrets. */
 
 import { databaseCertificates, openCurrentDatabase } from '@matting/database/connect.ts';
 import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
@@ -28,10 +26,10 @@ import { renderOutboxBody } from './webhooks/send-webhooks.ts';
 
 export const TIMING = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
 
-/** Lease durations: tests that wait for a lease to run out take shorter ones. */
+/** Lease durations; tests use shorter ones. */
 export type Timing = Readonly<typeof TIMING>;
 
-/** Rejects with nothing left open. To be closed: `tls`, `stores`. */
+/** Rejects with nothing left open. The caller closes `tls` and `stores`. */
 export async function openResources(
   config: Config,
   log: Logger,
@@ -87,6 +85,6 @@ export interface Base extends Awaited<ReturnType<typeof openResources>> {
   readonly events: JobEvents;
   readonly guard: OutgoingGuard;
   readonly metrics: ControlMetrics;
-  /** Undefined: there are no traces. */
+  /** Undefined: tracing is off. */
   readonly tracing: Tracing | undefined;
 }

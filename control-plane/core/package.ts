@@ -1,6 +1,4 @@
-/**
- * A package and the core give each other these parts. A package whose setting is off is not loaded.
- */
+/** What a package gives the core and gets from it. A package whose setting is off is not loaded. */
 
 import type { KeyRevokedStep } from '@matting/accounts/keys/change-api-keys.ts';
 import type { KeyUses } from '@matting/accounts/keys/key-uses.ts';
@@ -34,24 +32,24 @@ import type { SubmitMatting } from './submission/submit-matting.ts';
 import type { DeliveryParts } from './webhooks/deliver-messages.ts';
 
 export interface Package<Settings = unknown> {
-  /** The name is its folder's. It never changes: its series of migrations bears it. */
+  /** The folder's name. It must not change: the migrations use it. */
   readonly name: string;
   readonly migrations?: MigrationSeries;
-  /** The package takes these steps in the transaction that ends a job, in this order. */
+  /** Steps in the transaction that ends a job, in this order. */
   readonly settled?: readonly SettledStep[];
   readonly submission?: SubmissionStep;
   readonly keyRevoked?: KeyRevokedStep;
   readonly ledgerAudit?: LedgerAuditPart;
-  /** Absent: groups count as any asynchronous job. The first package that has it decides. */
+  /** Absent: groups count as asynchronous jobs. The first package that has it decides. */
   readonly placement?: GroupPlacement;
   readonly storageKind?: StorageKind;
   readonly loadCommands?: () => Promise<AddCommands>;
   readSettings?(reader: EnvReader, core: CoreSettings): Settings;
-  /** Lines about its settings that every start logs. */
+  /** Every start logs these lines about the settings. */
   warnings?(settings: Settings): readonly string[];
   /** Whether owners of accounts can buy credits; absent: no. */
   sells?(settings: Settings): boolean;
-  /** The core calls it once, when its services are made and nothing listens yet. */
+  /** Called once, after the core's services exist and before anything listens. */
   open?(core: Core, settings: Settings): Promise<PackageParts> | PackageParts;
 }
 
@@ -65,9 +63,9 @@ export interface Core {
   readonly config: CoreSettings;
   readonly about: About;
   readonly log: Logger;
-  /** Holder of the leases taken here. */
+  /** Holder of this replica's leases. */
   readonly replicaId: string;
-  /** For the package's own tables alone. Rows of the core come from `stores` and `services`. */
+  /** For the package's own tables only. Read the core's rows through `stores` and `services`. */
   readonly database: Database;
   readonly stores: CoreStores;
   readonly secrets: CallbackSecrets;
@@ -78,7 +76,7 @@ export interface Core {
   readonly operatorServices: OperatorServices;
 }
 
-/** Packages read these rows. What claims, ends and charges jobs stays in the core. */
+/** For reading. Only the core claims, ends and charges jobs. */
 export interface CoreStores {
   /** For jobs that a package makes. */
   readonly groups: Stores['groups'];
@@ -90,7 +88,7 @@ export interface CoreStores {
     'find' | 'findForKey' | 'list' | 'noteLooked' | 'openOf' | 'search'
   >;
   readonly ledger: Pick<Stores['ledger'], 'balances' | 'lines' | 'list'>;
-  /** The attempts of mails are made under the leases of the outbox. */
+  /** With the leases of the outbox, for attempts to send mails. */
   readonly outbox: DeliveryParts['outbox'] & Pick<Stores['outbox'], 'list' | 'mailsWaiting'>;
 }
 
@@ -110,7 +108,7 @@ export interface CoreServices
   > {
   readonly blobs: Pick<BlobStore, 'openRead' | 'remove'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
-  /** What a package ends, and tells of, is seen at once in this replica. */
+  /** Tells this replica at once about a job or a message that the package ended. */
   readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
   readonly keyUses: Pick<KeyUses, 'note'>;
   readonly manageKeys: ManageKeys;
@@ -125,9 +123,9 @@ export interface CoreServices
 export interface PackageParts {
   readonly httpInterface?: HttpInterface | undefined;
   readonly operatorPages?: ((app: FastifyInstance) => void) | undefined;
-  /** Works unasked, from when the ports listen until the drain. */
+  /** Run from when the ports listen until the drain. */
   readonly loops?: readonly Loop[];
-  /** The sweep has these old rows removed. */
+  /** Old rows that the sweep removes. */
   readonly removals?: readonly Removal[];
 }
 

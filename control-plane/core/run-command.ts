@@ -1,4 +1,6 @@
-/** The operator's commands, the core's and packages'. The program's entry ends the process. */
+/**
+ * Runs the operator's commands, the core's and those of packages. The entry file ends the process.
+ */
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { DatabaseOpenError } from '@matting/database/connect.ts';
@@ -32,22 +34,22 @@ const CORE_COMMANDS: readonly AddCommands[] = [
 ];
 
 const FAILED_EXIT_CODE = 1;
-/** The command could not be understood: EX_USAGE of sysexits.h. */
+/** EX_USAGE of sysexits.h: the command line is wrong. */
 const USAGE_EXIT_CODE = 64;
 
-/** The order of the help; commands that it does not name come last. */
+/** The order of the help; other commands come last. */
 const HELP_ORDER = [
   ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'batches', 'mails', 'nodes'],
   ...['orders', 'storage', 'doctor', 'backup', 'restore', 'webhooks'],
 ];
 
 /**
- * Only these commands may make a database or change its tables. So do a control plane as it starts,
- * and `restore`, for a backup.
+ * Commands that may create the database or change its tables. A starting control plane and
+ * `restore` may, too.
  */
 const SETTING_UP: readonly string[] = ['migrate', 'bootstrap'];
 
-/** @returns the exit code of one command; errors have been printed on `err` */
+/** @returns the command's exit code; errors are already printed on `err` */
 export async function runCommand(
   args: readonly string[],
   output: CliOutput,
@@ -71,12 +73,12 @@ export async function runCommand(
       output.err(`matting: ${error instanceof Error ? error.stack : error}\n`);
       return FAILED_EXIT_CODE;
     }
-    output.err(`matting: ${reasonOf(error as Error)}\n`);
+    output.err(`matting: ${errorText(error as Error)}\n`);
     return expected;
   }
 }
 
-/** Undefined: a bug of the program; its stack is printed. */
+/** Undefined: a bug of the program, so the caller prints the stack. */
 function expectedExitCode(error: unknown): number | undefined {
   if (error instanceof ConfigError) return CONFIG_EXIT_CODE;
   const known = [
@@ -90,11 +92,12 @@ function expectedExitCode(error: unknown): number | undefined {
   return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
 }
 
-/** The message, with that of the database or the system: in an outage that is the useful part. */
-function reasonOf(error: Error): string {
+/** Appends the message of the database or the system, the useful part in an outage. */
+function errorText(error: Error): string {
   const { message, cause } = error;
-  const said = error instanceof ContractError && cause instanceof Error ? cause.message : '';
-  return said === '' ? message : `${message.replace(/\.$/, '')}: ${said}`;
+  const causeMessage =
+    error instanceof ContractError && cause instanceof Error ? cause.message : '';
+  return causeMessage === '' ? message : `${message.replace(/\.$/, '')}: ${causeMessage}`;
 }
 
 function createProgram(context: CliContext, output: CliOutput, ofPackages: readonly AddCommands[]) {
@@ -110,18 +113,18 @@ function createProgram(context: CliContext, output: CliOutput, ofPackages: reado
     });
   for (const add of [...CORE_COMMANDS, ...ofPackages]) add(program, context);
   addJsonOptions(program);
-  const place = (command: Command) => {
+  const helpPosition = (command: Command) => {
     const index = HELP_ORDER.indexOf(command.name());
     return index < 0 ? HELP_ORDER.length : index;
   };
-  (program.commands as Command[]).sort((a, b) => place(a) - place(b));
+  (program.commands as Command[]).sort((a, b) => helpPosition(a) - helpPosition(b));
   return program.hook('preAction', (_, command) => {
     context.json = command.opts().json === true;
     context.setsUp = command.parent === program && SETTING_UP.includes(command.name());
   });
 }
 
-/** Adds --json to every command but those that define it themselves, or print nothing else. */
+/** Except for commands that define it themselves or print nothing else. */
 function addJsonOptions(command: Command): void {
   for (const sub of command.commands) addJsonOptions(sub);
   const isOwn = command.options.some(({ long }) => long === '--json');
@@ -130,7 +133,7 @@ function addJsonOptions(command: Command): void {
 }
 
 const WAIT_S_MAX = 3600;
-/** Two tries are so far apart; a try at a host that does not answer takes seconds itself. */
+/** Between two tries; a try at a silent host takes seconds itself. */
 const RETRY_MS = 1000;
 
 function addMigrateCommand(program: Command, context: CliContext): void {
@@ -153,22 +156,22 @@ function addMigrateCommand(program: Command, context: CliContext): void {
     });
 }
 
-/** Says once for each reason why it waits. @throws the last DatabaseOpenError when time is up. */
+/** Prints each reason for the wait once. @throws the last DatabaseOpenError when the time is up */
 async function whenOpened<T>(
   context: CliContext,
   waitS: number,
   work: () => Promise<T>,
 ): Promise<T> {
   const endMs = performance.now() + waitS * 1000;
-  let said: string | undefined;
+  let lastReason: string | undefined;
   for (;;) {
     try {
       return await work();
     } catch (error) {
       const passes = error instanceof DatabaseOpenError;
       if (!passes || performance.now() + RETRY_MS > endMs) throw error;
-      if (error.message !== said) context.warn(`waiting: ${error.message}`);
-      said = error.message;
+      if (error.message !== lastReason) context.warn(`waiting: ${error.message}`);
+      lastReason = error.message;
     }
     await delay(RETRY_MS);
   }

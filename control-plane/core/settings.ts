@@ -1,4 +1,3 @@
-/** The core's variables. */
 import path from 'node:path';
 import { parseNetwork } from '@matting/http/outgoing/open-addresses.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -41,7 +40,7 @@ const DATABASE_FORM = 'mysql://user:password@host:3306/database or sqlite:/path/
 const PREVIOUS_KEY = 'MATTING_SECRETS_KEY_PREVIOUS';
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
 
-/** The count is of libuv's pool; at most half of them, rounded up, resolve names. */
+/** libuv's default; at most half of the threads, rounded up, resolve names. */
 const THREADS_DEFAULT = 4;
 const OWN_LOOKUPS = 2;
 
@@ -61,13 +60,13 @@ export function readCoreSettings(
     }),
     ...readStorage(reader.section('Database and storage'), database.dataDir, storageKinds),
     ...readSecrets(reader, database.databaseUrl),
-    /** The settings are of the registry, and of the channels to nodes. */
+    /** For the registry and for the channels to nodes. */
     tls: readTlsSettings(reader),
     ...readTimes(reader),
     modelsOffered: readModelsOffered(reader, SELECTABLE_NAME),
     ...readLimits(reader.section('Limits')),
     ...readOutgoing(reader.section('URLs of callers and webhooks')),
-    /** Names of callers' URLs that the system's resolver resolves at once. */
+    /** Concurrent look-ups of callers' host names by the system's resolver. */
     systemLookupsMax: systemLookupsMax(env),
     onDemand: reader.section('Nodes on demand').boolean('MATTING_NODES_ON_DEMAND', {
       about: `Accepts jobs while no node lives, for nodes that
@@ -80,8 +79,8 @@ export function readCoreSettings(
 function systemLookupsMax(env: Environment): number {
   const threads = Number.parseInt(env.UV_THREADPOOL_SIZE ?? '', 10) || THREADS_DEFAULT;
   const lookups = Math.ceil(threads / 2);
-  // If there are two, at least two are left: an account gets one of them, so another finds one
-  // free.
+  // Leaves callers both look-ups if there are only two: an account gets one, so another account
+  // finds one free.
   return Math.max(Math.min(2, lookups), lookups - OWN_LOOKUPS);
 }
 
@@ -102,7 +101,7 @@ function readInnerPorts(reader: EnvReader) {
   };
 }
 
-/** It stands in a comment of User-Agent. */
+/** Part of a comment in User-Agent. */
 const FETCH_CONTACT = /^[\x21-\x27\x2a-\x5b\x5d-\x7e]{1,200}$/;
 
 function readOutgoing(reader: EnvReader) {
@@ -245,7 +244,7 @@ function readLimits(reader: EnvReader) {
   };
 }
 
-/** Reads the URL without a trailing slash; links are made of it, never of the Host header. */
+/** Without a trailing slash; links use it, never the Host header. */
 function readBaseUrl(reader: EnvReader, host: string, port: number): string {
   const given = readGivenBaseUrl(reader);
   if (given === undefined) {
@@ -262,11 +261,10 @@ function readBaseUrl(reader: EnvReader, host: string, port: number): string {
 function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {
   const reader = whole.section('Secrets');
   return {
-    /** The first is shown to nodes, each is accepted of them. */
+    /** Nodes see the first; each is accepted from them. */
     nodeTokens: readNodeTokens(reader, `set: ${TOKEN_FORM}`),
     /**
-     * The key seals; it has 32 bytes. Undefined (with SQLite only): the one kept in the data
-     * directory.
+     * The 32-byte key that seals. Undefined, with SQLite only: the key file in the data directory.
      */
     secretsKey: readSecretsKey(reader, databaseUrl),
     secretsKeyPrevious: reader.parsed(PREVIOUS_KEY, SECRETS_KEY_FORM, parseSecretsKey, {
@@ -283,7 +281,7 @@ function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {
 }
 
 function readSecretsKey(reader: EnvReader, databaseUrl: string | undefined): Buffer | undefined {
-  // With SQLite there is one control plane, and its key lies beside its database.
+  // SQLite has one control plane, whose key lies next to its database.
   const absent = databaseUrl?.startsWith('sqlite:') ? { default: undefined } : {};
   return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey, {
     about: `The key that encrypts callback secrets and the texts of waiting mails and notifications. Set
@@ -315,7 +313,7 @@ export function requireDistinctPorts(reader: EnvReader, config: CoreSettings): v
   ] as const;
   for (const [variable, port] of named) {
     const other = ports.get(port);
-    // 0 is any free port, so two of them never conflict.
+    // 0 means any free port, so two zeros do not conflict.
     if (other !== undefined && port !== 0) reader.problem(variable, `another port than ${other}`);
     ports.set(port, variable);
   }

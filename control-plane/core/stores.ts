@@ -1,5 +1,3 @@
-/** Everything the core has in the database. */
-
 import { createAccountStore } from '@matting/accounts/account-store.ts';
 import { createAuditStore } from '@matting/accounts/audit-log.ts';
 import { createFirstAccount } from '@matting/accounts/first-account.ts';
@@ -29,7 +27,6 @@ import { createSweepStore } from './retention/sweep-store.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
 
-/** Packages take part in what these stores do. */
 export interface PackageSteps {
   readonly submission: readonly SubmissionStep[];
   readonly keyRevoked: readonly KeyRevokedStep[];
@@ -38,7 +35,7 @@ export interface PackageSteps {
 
 const NO_STEPS: PackageSteps = { submission: [], keyRevoked: [], ledgerAudit: [] };
 
-/** Commands, checks and backups work on these: they end no job. */
+/** For commands, checks and backups, which end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
 export type Stores = Omit<StoresWithoutEnds, 'groups' | 'queue'> & {
@@ -47,7 +44,7 @@ export type Stores = Omit<StoresWithoutEnds, 'groups' | 'queue'> & {
   readonly unsettled: UnsettledJobs;
 };
 
-/** Creates the stores on a database that is open and current. `close` closes it. */
+/** On an open, current database, which `close` closes. */
 export function createStores(database: Database, options: EndOptions, steps?: PackageSteps): Stores;
 export function createStores(
   database: Database,
@@ -94,7 +91,7 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
     shares: database.shares,
     bootstrap: (accountName: string, credits: number) =>
       createFirstAccount(database, accountName, credits),
-    /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
+    /** Rejects with SERVICE_UNAVAILABLE while the database is silent or read-only. */
     check: () =>
       requireWritable(database, db =>
         db.updateTable('secrets_canary').set({ key_id: '' }).where('id', '=', '').execute(),

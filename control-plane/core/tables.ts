@@ -1,7 +1,7 @@
 /**
- * The core's tables as Kysely sees them; migrations/ makes them, in this order. A package declares
- * its own beside these (portal/tables.ts). Times are UTC milliseconds by the database's clock,
- * identifiers are compared byte by byte, and nothing relies on the order rows were inserted in.
+ * The core's tables for Kysely; migrations/ creates them. A package declares its own, such as
+ * portal/tables.ts. Times are UTC milliseconds by the database's clock. Identifiers compare byte by
+ * byte. Nothing relies on the order of insertion.
  */
 
 import type { Generated } from 'kysely';
@@ -10,8 +10,8 @@ import type { CallbackStatus } from './jobs/job-callback.ts';
 
 /**
  * How the last audit ended: the row `full`. Replicas of 0.2.0 also write a row `incremental`, the
- * columns run_id, saved_at and progress, and the table ledger_checkpoints, which nothing reads any
- * more: the second release after 0.2.0 may remove them.
+ * columns run_id, saved_at and progress, and the table ledger_checkpoints. Nothing reads those; the
+ * second release after 0.2.0 may remove them.
  */
 interface LedgerAuditsTable {
   kind: LedgerAuditKind;
@@ -22,9 +22,9 @@ interface LedgerAuditsTable {
   last_problems: number | null;
 }
 
-/** The parts of a job's row; docs/adr/0066. This one: what its caller sent. */
+/** The parts of a job's row: docs/adr/0066. These columns hold the request. */
 interface RequestColumns {
-  /** An open job is to download this: image_url, or else background_url. */
+  /** An open job must download this: image_url, or else background_url. */
   source_url: string | null;
   input_blob: string | null;
   input_bytes: number | null;
@@ -32,33 +32,32 @@ interface RequestColumns {
   input_width: number | null;
   input_height: number | null;
   output_format: string;
-  /** The request wants this if no subject is seen; null: a result. */
+  /** The answer if no subject is seen; null: a result. */
   no_subject: 'fail' | null;
   /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
   finishing: string | null;
-  /** The pixels are of the frame that the request wants; null: the input's, or unknown. */
+  /** Pixels of the requested frame; null: the input's, or unknown. */
   frame_pixels: number | null;
   /** Set until the job is final, downloaded or not. */
   background_url: string | null;
-  /** JSON of the JobInput that is stored. */
+  /** JSON of the stored JobInput. */
   background: string | null;
-  /** JSON of the Hints; null: none. */
+  /** JSON of the Hints. */
   hints: string | null;
-  /** JSON of the JobInput that is stored, if they are a picture. */
+  /** JSON of the stored JobInput, if the hints are a picture. */
   hints_file: string | null;
-  /** The caller's own name for it; null: none, or its caller deleted it. */
+  /** The caller's name for the job; null: none, or deleted. */
   reference: string | null;
-  /** W3C Trace Context of its submission; null: it was not traced. */
+  /** W3C Trace Context of the submission; null: not traced. */
   trace_context: string | null;
 }
 
-/** What came of it. */
 interface ResultColumns {
-  /** null again once the sweeper took it. */
+  /** Null again after the sweep. */
   result_blob: string | null;
-  /** Equal to expires_at while result_blob is named: the sweeper's index. */
+  /** Equal to expires_at while result_blob is set: the sweeper's index. */
   result_blob_expires_at: number | null;
-  /** SHA-256 of the token, which itself is in no column but sealed. */
+  /** SHA-256 of the token; the token itself is only stored sealed. */
   result_token: string | null;
   result_token_sealed: string | null;
   result_format: string | null;
@@ -66,13 +65,13 @@ interface ResultColumns {
   result_width: number | null;
   result_height: number | null;
   result_sha256: string | null;
-  /** JSON of what the node saw. */
+  /** JSON of the node's report on the subject. */
   result_sight: string | null;
-  /** Equal to expires_at while a warned result waits for somebody's look. */
+  /** Equal to expires_at while a person still has to review a warned result. */
   look_until: number | null;
-  /** JSON of UsedModel[]; null: none yet, or an earlier version made the result. */
+  /** JSON of UsedModel[]; null: none yet, or an earlier release made the result. */
   result_models: string | null;
-  /** The size is of the blob beside result_blob; null: there is none. */
+  /** Size of the thumbnail, stored with result_blob; null: no thumbnail. */
   result_thumbnail_bytes: number | null;
   failure_code: string | null;
   failure_detail: string | null;
@@ -81,7 +80,6 @@ interface ResultColumns {
   timings: string | null;
 }
 
-/** Whom to notify. */
 interface CallbackColumns {
   callback_url: string | null;
   /** Encrypted; moves to the outbox when the job ends. */
@@ -89,22 +87,22 @@ interface CallbackColumns {
   callback_secret_key_id: string | null;
 }
 
-/** What corrections of it need (core/corrections/). */
+/** For corrections of the job (core/corrections/). */
 interface FamilyColumns {
-  /** JSON: texts of the finishing fields, which its corrections take over; null: not correctable. */
+  /** JSON: texts of finishing fields, which corrections inherit; null: not correctable. */
   correctable: string | null;
-  /** The job that this one corrects, and the first of them all; null: it corrects none. */
+  /** The corrected job, and the first of its family; null: the job is not a correction. */
   corrects: string | null;
   family: string | null;
   /** JSON of the StoredMatte that an open correction begins with. */
   base_matte: string | null;
-  /** When the job loses what it keeps for corrections; null: nothing is kept. */
+  /** When the files kept for corrections expire; null: nothing is kept. */
   kept_until: number | null;
-  /** JSON of the JobInput; the first of a family keeps it. */
+  /** JSON of the JobInput; the first job of a family keeps it. */
   kept_input: string | null;
   /** JSON of the StoredMatte. */
   kept_matte: string | null;
-  /** So many corrections were made of this job and of its corrections. */
+  /** Number of corrections of this job and of its corrections. */
   corrections: Generated<number>;
 }
 
@@ -112,11 +110,10 @@ declare module '@matting/queue/tables.ts' {
   interface JobsTable extends RequestColumns, ResultColumns, CallbackColumns, FamilyColumns {}
 }
 
-/** A row a result whose file was gone while its link was good (results/lost-result-store.ts). */
+/** A row for each lost result (results/lost-result-store.ts). */
 interface LostResultsTable {
   job_id: string;
   account_id: string;
-  /** The id is of the finding. */
   finding_id: string;
   found_by: 'download' | 'replay' | 'look' | 'operator';
   found_at: number;
@@ -124,25 +121,25 @@ interface LostResultsTable {
   settled_at: number | null;
 }
 
-/** Messages that wait, and what became of them: core/webhooks/outbox-store.ts. */
+/** Messages and their delivery: core/webhooks/outbox-store.ts. */
 interface OutboxTable {
-  /** The id is its job's if it tells of a job's end; no job has the others. */
+  /** The job's id for a job's end; otherwise an id that no job has. */
   id: string;
   kind: 'webhook' | 'mail';
   account_id: string;
-  /** A URL, or whom a mail goes to. */
+  /** A URL, or a mail's recipient. */
   address: string;
   /** `<host>:<port>` of a URL; empty for mails. */
   receiver: string;
-  /** The subject is a mail's. */
+  /** For mails only. */
   subject: string | null;
-  /** Rendered once, and sealed; empty once its secret is erased, or a mail has ended. */
+  /** Rendered once and sealed; empty once the secret is erased or the mail has ended. */
   body: string;
-  /** The secret is a webhook's. */
+  /** For webhooks only. */
   secret: Uint8Array | null;
   /** Empty for mails. */
   secret_key_id: string | null;
-  /** Set while a secret is stored: when it must be gone, delivered or not. */
+  /** Set while a secret is stored: when it must be erased, delivered or not. */
   secret_erase_at: number | null;
   status: CallbackStatus;
   attempts: number;
@@ -151,7 +148,7 @@ interface OutboxTable {
   last_error: string | null;
   last_attempt_at: number | null;
   last_duration_ms: number | null;
-  /** Each attempt: core/webhooks/attempt-log.ts; null: none was made. */
+  /** core/webhooks/attempt-log.ts; null: no attempt was made. */
   attempt_log: string | null;
   /** Set while the notification is pending. */
   next_attempt_at: number | null;
@@ -164,7 +161,7 @@ interface OutboxTable {
   event: string | null;
 }
 
-/** The table has at most one row, which only the right secrets key can open. */
+/** At most one row, which only the right secrets key opens. */
 interface SecretsCanaryTable {
   id: string;
   key_id: string;
@@ -172,19 +169,17 @@ interface SecretsCanaryTable {
   created_at: number;
 }
 
-/**
- * The table has at most one row: it names the replica that sweeps (core/retention/sweep-store.ts).
- */
+/** At most one row, for the sweep's lease (core/retention/sweep-store.ts). */
 interface SweepsTable {
   id: string;
   lease_holder: string | null;
   lease_expires_at: number | null;
   fence: number;
-  /** The part that the walk over the blobs is at; behind the last one it has ended. */
+  /** The current part of the walk over the blobs; WALK_PARTS: it has ended. */
   walk_part: number;
-  /** null: there was none yet. */
+  /** Null: no walk began yet. */
   walk_began_at: number | null;
-  /** Releases up to 0.3.0 look over live results by these. */
+  /** Releases up to 0.3.0 keep their place in a review of live results here. */
   look_due_at: number | null;
   look_after_at: number | null;
   look_after_id: string | null;

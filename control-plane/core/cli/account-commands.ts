@@ -57,7 +57,7 @@ interface AlsoDone {
   readonly lines: readonly string[];
 }
 
-/** @param also what a package does on the same database once the account is there */
+/** @param also a package's part on the same database, after the account exists */
 export async function bootstrap(
   context: CliContext,
   { account, credits }: BootstrapOptions,

@@ -1,4 +1,4 @@
-/** Arguments as people type them, made into values or refused with a sentence. */
+/** Parses arguments, or refuses them with a sentence. */
 
 import { isName, NAME_LENGTH_MAX } from '@matting/accounts/account-store.ts';
 import {
@@ -20,7 +20,7 @@ export function parseName(text: string): string {
   return name;
 }
 
-/** An option's parser: what the text says, or the sentence that refuses it. */
+/** An option's parser that prints `refusal` for text that `read` refuses. */
 export function typed<T>(read: (text: string) => T | undefined, refusal: string) {
   return (text: string): T => {
     const value = read(text);
@@ -34,7 +34,7 @@ export const parseCredits = typed(text => {
   return isCreditAmount(credits) ? credits : undefined;
 }, `Use a whole number of credits from 1 to ${CREDITS_AMOUNT_MAX}.`);
 
-/** @param refusal the error for anything else; nine digits at most are read */
+/** @param refusal the error for any other text; reads at most nine digits */
 export function wholeNumber(
   min: number,
   max: number,

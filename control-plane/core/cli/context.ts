@@ -1,4 +1,4 @@
-/** Every command gets the database, opened when it is needed, and an output. */
+/** What every command gets: an output, and the database, opened on demand. */
 
 import { openCurrentDatabase, openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';
@@ -28,33 +28,33 @@ export interface CliOutput {
   interrupted?(): Promise<void>;
 }
 
-/** Commands look at these variables alone. */
-export interface LookedAtConfig extends CoreSettings {
+/** The variables that commands read. */
+export interface CommandConfig extends CoreSettings {
   readonly warnings: readonly string[];
 }
 
-/** Adds a package's commands, and what it adds to the core's, which are there by then. */
+/** Adds a package's commands, and its options to the core's commands, which already exist. */
 export type AddCommands = (program: Command, context: CliContext) => void;
 
-/** Packages give these parts, which the commands of others need, too. */
+/** Parts of packages that other commands need, too. */
 interface CliPackages {
-  /** A storage's URL may be of these kinds, besides directories. */
+  /** Kinds of storage URL in addition to directories. */
   readonly storageKinds: readonly StorageKind[];
-  /** The tables of these series are expected beside the core's. */
+  /** Series of tables in addition to the core's. */
   readonly migrations: readonly MigrationSeries[];
-  /** They take part in what the stores do. */
+  /** The packages' steps in the stores. */
   readonly steps: PackageSteps;
   /** Reads every variable, as a start does. @throws ConfigError */
-  readonly loadConfig: (env: Environment) => LookedAtConfig;
+  readonly loadConfig: (env: Environment) => CommandConfig;
 }
 
 export class CliContext {
   readonly #output: CliOutput;
   readonly environment: Environment;
   readonly packages: CliPackages;
-  /** The option `--json` was given; this is set before the command runs. */
+  /** True for `--json`. Set before the command runs. */
   json = false;
-  /** The command may make the database; this is set before it runs. */
+  /** The command may create the database. Set before the command runs. */
   setsUp = false;
 
   constructor(output: CliOutput, environment: Environment, packages: CliPackages) {
@@ -67,7 +67,7 @@ export class CliContext {
     this.#output.out(`${text}\n`);
   }
 
-  /** Prints how far the command is; a script reads the end alone. */
+  /** Progress for people; with `--json` it prints nothing. */
   progress(text: string): void {
     if (!this.json) this.print(text);
   }
@@ -86,15 +86,15 @@ export class CliContext {
     return ending.signal;
   }
 
-  /** Prints one JSON value a command, for scripts; or the lines for people. */
+  /** Prints one JSON value for scripts, or lines for people. */
   report(value: unknown, lines: () => string[]): void {
     if (this.json) this.print(JSON.stringify(value));
     else for (const line of lines()) this.print(line);
   }
 
   /**
-   * Opens the stores for `work` and closes them. Only a command that sets up makes a database or
-   * brings it up to date; for any other one it must be there, and current.
+   * Opens the stores for `work` and closes them. Unless the command sets up, the database must
+   * exist and be current.
    */
   async withStores<T>(
     work: (stores: StoresWithoutEnds, database: Database) => Promise<T>,
@@ -110,14 +110,14 @@ export class CliContext {
     );
   }
 
-  /** Whatever its tables are. */
+  /** Does not check the tables. */
   async withDatabase<T>(work: (database: Database) => Promise<T>): Promise<T> {
     const { databaseUrl } = loadDatabaseConfig(this.environment);
     const database = await openDatabase(databaseUrl, { log: this.log, create: this.setsUp });
     return closing(database, () => work(database));
   }
 
-  /** Seals by the key of the control planes. @throws ConfigError, CommandError, SecretsKeyError */
+  /** Seals with the control planes' key. @throws ConfigError, CommandError, SecretsKeyError */
   async mailSealer({ secretsCanary }: StoresWithoutEnds) {
     const { secretsKey, dataDir } = loadKeyConfig(this.environment);
     const isFirst = (await secretsCanary.find()) === undefined;
@@ -146,7 +146,6 @@ async function closing<T>(database: Database, work: () => Promise<T>): Promise<T
   return await work();
 }
 
-/** Columns padded to their widest cell. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
   const lengthOf = (cell = '') => cell.length;
   const widths = head.map((title, column) =>

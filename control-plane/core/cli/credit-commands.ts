@@ -111,7 +111,7 @@ async function repayLost(
   }
   const config = loadStorageConfig(context.environment, context.packages.storageKinds);
   const repaid = await context.withStores(async stores => {
-    // An empty place where a disk belongs would make a loss of everything.
+    // An empty mount point would make every result look lost.
     const [missing] = await missingOfStorage(config.storageUrl, config.storageKinds);
     if (missing !== undefined)
       throw new CommandError(`${missing} is missing; check that it is mounted`);
@@ -176,7 +176,7 @@ async function check(context: CliContext, nameOrId: string | undefined) {
     );
 }
 
-/** Progress lines; a check that ends before the first prints none. */
+/** The first line comes after PROGRESS_INTERVAL_MS, so a short check prints none. */
 function progressLines(context: CliContext) {
   let nextAtMs = performance.now() + PROGRESS_INTERVAL_MS;
   return ({ accounts, entries, jobs }: { accounts: number; entries: number; jobs: number }) => {

@@ -1,6 +1,6 @@
 /**
- * `keys create|set|rotate|revoke|list`. The key itself is printed once, by create and rotate, and
- * is stored nowhere.
+ * `keys create|set|rotate|revoke|list`. Only create and rotate print the key, once; it is never
+ * stored.
  */
 
 import { apiKeyIdOf } from '@matting/accounts/keys/api-key-token.ts';
@@ -74,12 +74,12 @@ async function createKey(context: CliContext, options: KeyOptions & { account: s
   const made = await context.withStores(async stores => {
     const account = await requireAccount(stores, options.account);
     const { expiresIn } = options;
-    const asked = {
+    const newKey = {
       name: options.name ?? account.name,
       policy: policyWith({}, options),
       ...(typeof expiresIn === 'object' ? { expiresInMs: expiresIn.inMs } : {}),
     };
-    return new ManageKeys(stores.apiKeys).create(account.id, asked, OPERATOR);
+    return new ManageKeys(stores.apiKeys).create(account.id, newKey, OPERATOR);
   });
   if (made === 'too-many') {
     throw new CommandError(
@@ -139,7 +139,7 @@ async function revokeKey(context: CliContext, typed: string) {
   ]);
 }
 
-/** @throws CommandError where there is no such key; it does not repeat what may be a whole key */
+/** @throws CommandError: no such key. Does not repeat the text, which may be a whole key */
 async function withKey<T>(
   context: CliContext,
   typed: string,
@@ -204,9 +204,7 @@ function keyJson(key: ApiKey) {
   return { key_id: key.id, account_id: key.accountId, ...keyView(key) };
 }
 
-/* The options of `keys create` and `keys set` name what a key may do. */
-
-/** Without one of them a new key has none, and a key that is there keeps what it has. */
+/** A missing option leaves a new key without it, and an existing key unchanged. */
 interface KeyOptions {
   readonly name?: string;
   readonly expiresIn?: 'never' | { readonly inMs: number };

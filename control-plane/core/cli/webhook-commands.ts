@@ -1,4 +1,7 @@
-/** `webhooks list`, `retry`, `listen`: of a URL the receiver alone; a receiver for developers. */
+/**
+ * `webhooks list`, `retry`, and `listen`, a receiver for developers. Prints a URL's receiver only,
+ * never the URL.
+ */
 
 import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
@@ -22,7 +25,7 @@ import { NOTIFICATION_STATUSES } from '../webhooks/outbox-listing.ts';
 import { wholeNumber } from './arguments.ts';
 import { type CliContext, CommandError, table } from './context.ts';
 
-/* The receiver on loopback: takes every delivery and checks its signature. */
+/* The receiver on loopback, which checks the signature of every delivery. */
 
 const BODY_BYTES_MAX = 1_048_576;
 const JOBS_REMEMBERED_MAX = 10_000;
@@ -37,7 +40,7 @@ interface ReceivedDelivery {
   readonly body: string;
 }
 
-/** Rejects with the system's error where the port is taken; what is not valid is answered 401. */
+/** Rejects with the system's error if the port is taken. Answers an invalid delivery with 401. */
 async function openWebhookListener(
   { port, secret, status }: { port: number; secret: string; status: number },
   onDelivery: (delivery: ReceivedDelivery) => void,
@@ -58,7 +61,7 @@ async function openWebhookListener(
         const delivery = { atMs, jobId, type, wrong, repeat, status: answered };
         onDelivery({ ...delivery, body: body.toString('utf8') });
       },
-      // The sender broke off, or its body is too large: it gets no answer.
+      // The sender broke off, or its body is too large, so it gets no answer.
       () => response.destroy(),
     );
   });

@@ -1,6 +1,6 @@
 /**
- * Checks of a callback_url at submission: they tell callers early of a URL that could never be
- * notified. Delivery checks the addresses again, since they change.
+ * Checks a callback_url at submission, so that callers learn early of a URL that cannot work.
+ * Delivery checks the addresses again, since they change.
  */
 
 import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/callback-url.ts';
@@ -12,7 +12,10 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 
 const RESOLVE_MS = 2_000;
 
-/** Throws INVALID_CALLBACK for what the text alone shows; addresses are CallbackAddressCheck's. */
+/**
+ * Judges the text alone; CallbackAddressCheck judges addresses. @throws ContractError
+ * INVALID_CALLBACK
+ */
 export function requireCallbackUrl(text: string, policy: CallbackPolicy): void {
   const wrong = wrongWithCallbackUrl(text, policy);
   if (wrong !== undefined) throw invalidCallback('callback_url', wrong);
@@ -36,7 +39,7 @@ export class CallbackAddressCheck {
     this.#resolveMs = resolveMs;
   }
 
-  /** Judges the callback of a request that would be new. @throws ContractError INVALID_CALLBACK */
+  /** For the callback of a new job. @throws ContractError INVALID_CALLBACK */
   async requireOf(
     callback: { readonly url: string; readonly secret: string } | undefined,
     accountId: string,
@@ -48,7 +51,9 @@ export class CallbackAddressCheck {
     await this.require(callback.url, accountId);
   }
 
-  /** Passes public hosts, and those without addresses yet. @throws ContractError INVALID_CALLBACK */
+  /**
+   * Passes public hosts, and hosts without addresses yet. @throws ContractError INVALID_CALLBACK
+   */
   async require(text: string, accountId: string): Promise<void> {
     const { policy } = this.#guard;
     if (policy.allowPrivateAddresses) return;

@@ -1,6 +1,4 @@
-/**
- * The core counts these metrics: base units, no identifiers as labels. HELP lines say what each is.
- */
+/** The core's counters and histograms: base units, no identifiers as labels. */
 
 import type { Answered } from '@matting/http/answer-log.ts';
 import type { AttemptOutcome } from '@matting/nodes/attempt-outcome.ts';
@@ -21,25 +19,23 @@ import { Gauge } from '@prometheus-io/client';
 import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from '../webhooks/send-webhooks.ts';
 
-/** The buckets reach from a small image on a GPU to a job at its limit of two hours. */
+/** From a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
-/** The buckets reach from no delay to the last attempt. */
+/** From no delay to the last attempt. */
 const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600, 36_000];
-/**
- * The buckets reach from a store in the next rack to a store that answers after its last attempt.
- */
+/** From a store in the next rack to one that answers after its last attempt. */
 const STORAGE_SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 
-/** Methods that are counted by their name; anything else a client makes up is one label. */
+/** All other methods share one label, since clients make up names. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
 const CODES = Object.entries(ERROR_CATALOGUE);
-/** Answers that rules ask for: the service, not its caller, is at fault. */
+/** Answers in alert rules: the service is at fault, not its caller. */
 const SERVICE_FAULTS = CODES.filter(([, { scope, http }]) => scope === 'public' && http >= 500).map(
   ([code, { http }]) => ({ status: String(http), code }),
 );
 
-/** Ends of jobs that rules ask for; other codes are the image's or the request's fault. */
+/** Ends of jobs in alert rules; for other codes the image or the request is at fault. */
 const JOB_ENDS = [
   ...everyOf({ outcome: ['succeeded'], mode: JOB_CLASSES, code: [''], retryable: [''] }),
   ...everyOf({
@@ -51,7 +47,10 @@ const JOB_ENDS = [
 ];
 
 const NODE_CODES = CODES.filter(([, { scope }]) => scope === 'node').map(([code]) => code);
-/** Ends of attempts that rules ask for; a storage's own error is SERVICE_UNAVAILABLE, or none of ours. */
+/**
+ * Ends of attempts in alert rules. A failure of the storage is SERVICE_UNAVAILABLE, or has no code
+ * of ours.
+ */
 const ATTEMPT_ENDS = [
   ...everyOf({ outcome: ['done'], reason: [''] }),
   ...everyOf({ outcome: ['lost', 'node-fault'], reason: NODE_CODES }),
@@ -64,7 +63,7 @@ export class ControlMetrics extends MetricSet {
     'matting_control_http_requests_total',
     'Answers of the public port',
     ['route', 'method', 'status', 'code'],
-    // The routes come one by one (routeAdded).
+    // routeAdded adds the routes.
   );
   readonly #requestSeconds = this.histogram(
     'matting_control_http_request_duration_seconds',
@@ -199,7 +198,7 @@ export class ControlMetrics extends MetricSet {
     onUnreadable?: (what: string, error: unknown) => void,
   ) {
     super(onUnreadable);
-    // An alert asks for the share within a bound, from the first picture on.
+    // An alert computes the share within a bound from the first picture on.
     for (const mode of JOB_CLASSES) this.#jobSeconds.zero({ outcome: 'succeeded', mode });
     this.settledLeftOut = this.countedBy(
       'matting_control_settled_left_out_total',

@@ -1,4 +1,4 @@
-/** The core's gauges show these values, read at a scrape. */
+/** Values of the core's gauges, read at a scrape. */
 
 import type { FleetCounts } from '@matting/nodes/fleet.ts';
 import { type GaugeValues, type MetricSet, seconds } from '@matting/program/metric-set.ts';
@@ -14,7 +14,7 @@ interface QueueSources {
   readonly queueMegapixelsMax: number;
   readonly queued: () => Promise<Omit<QueuedWork, 'byAccount'>>;
   readonly modelsOffered: readonly string[];
-  /** The service takes submissions while no node lives. */
+  /** The service accepts submissions while no node lives. */
   readonly onDemand: boolean;
 }
 
@@ -29,10 +29,10 @@ export interface MetricSources extends QueueSources {
   readonly uploads: () => { readonly open: number; readonly waiting: number };
   readonly databaseWaiting: () => number;
   readonly connections: () => number;
-  /** `known`: have shown the node token. */
+  /** `known`: showed the node token. */
   readonly registryConnections: () => { readonly known: number; readonly strangers: number };
   readonly resultReaders: () => number;
-  /** Undefined: the storage has no such number. */
+  /** Undefined: the storage reports no such number. */
   readonly storageRoom: () => Promise<StorageRoom | undefined>;
   readonly webhooks: {
     readonly inFlight: () => number;

@@ -1,7 +1,7 @@
 /**
- * An autoscaler of nodes follows these counts: the megapixels that are submitted and those that
- * wait, by the model that jobs name (docs/scaling.md, "Start nodes on demand"). The names that the
- * operator offers are labels; jobs of any other name count as jobs that name none.
+ * Counts for an autoscaler of nodes: submitted and waiting megapixels by the jobs' model
+ * (docs/scaling.md, "Start nodes on demand"). Only names that the operator offers are labels; other
+ * jobs count as jobs without a name.
  */
 import type { GaugeValues, KnownCounter, MetricSet } from '@matting/program/metric-set.ts';
 import type { QueuedWork } from '@matting/queue/queue.ts';
@@ -10,7 +10,7 @@ import { queuedMegapixels } from '../queue/queue-bound.ts';
 
 type SubmittedJob = Pick<Job, 'model' | 'finishing' | 'input'>;
 
-/** @returns what counts a job that was submitted here */
+/** @returns a function that counts a job submitted here */
 export function countSubmitted(
   metrics: MetricSet,
   offered: readonly string[],
@@ -25,7 +25,7 @@ export function countSubmitted(
   };
 }
 
-/** Every label has a value: an autoscaler takes a missing one for a metric that it cannot read. */
+/** Gives every label a value: an autoscaler treats a missing one as an unreadable metric. */
 export function waitingMegapixels(
   { byModel }: Pick<QueuedWork, 'byModel'>,
   offered: readonly string[],

@@ -1,7 +1,7 @@
 /**
- * Which names a request may give, and what callers read of them: GET /v1/models. Offered is what
- * the operator lists, the default first, or else the plan that nodes take where none is named; what
- * nodes say of it is remembered, so that a node that restarts takes no name away.
+ * The model names that requests may use, and GET /v1/models. The operator lists them, the default
+ * first; without a list, the nodes' default plan is the only one. Nodes' reports are remembered, so
+ * that a restart of a node does not remove a name.
  */
 
 import type { KeyPolicy } from '@matting/accounts/keys/key-policy.ts';
@@ -14,7 +14,6 @@ import {
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 
-/** A node offers these now. */
 interface OfferingNode {
   readonly models?: Selectables;
   readonly registeredAtMs?: number;
@@ -22,18 +21,18 @@ interface OfferingNode {
 }
 
 interface OfferedModelsOptions {
-  /** The operator offers these; empty: the nodes' default plan alone. */
+  /** The operator's list; empty: only the nodes' default plan. */
   readonly offered: readonly string[];
   readonly snapshots: () => readonly OfferingNode[];
-  /** Sees jobs of names that are offered alone, so that no other becomes a label. */
+  /** Gets only offered names, so that no other becomes a label. */
   readonly onJob?: (name: string, ms: number) => void;
 }
 
 export class OfferedModels {
   readonly #options: OfferedModelsOptions;
   readonly #paces = new Map<string, number[]>();
-  /** The last reports of nodes about each offered name. */
-  readonly #said = new Map<string, Selectable>();
+  /** The last report of a node about each offered name. */
+  readonly #reports = new Map<string, Selectable>();
   #default: string | undefined;
 
   constructor(options: OfferedModelsOptions) {
@@ -41,8 +40,8 @@ export class OfferedModels {
   }
 
   /**
-   * Empty: none is listed by the operator, and no node has been seen.
-   * @throws ContractError INVALID_PARAMETER; KEY_NOT_ALLOWED: it is offered, and not to this key
+   * If the operator lists no name and no node was seen, it allows any name.
+   * @throws ContractError INVALID_PARAMETER; KEY_NOT_ALLOWED: offered, but not to this key
    */
   require(name: string | undefined, policy: Pick<KeyPolicy, 'models'> = {}): void {
     if (name === undefined) return;
@@ -61,30 +60,28 @@ export class OfferedModels {
     );
   }
 
-  /**
-   * Lists the models in the operator's order; those that no node has now stand as last reported.
-   */
+  /** In the operator's order. A model that no node has now appears as last reported. */
   list({ models: allowed }: Pick<KeyPolicy, 'models'> = {}) {
     const names = this.#names();
     const nodes = this.#options.snapshots();
     const models = names
       .filter(name => allowed === undefined || allowed.includes(name))
       .map(name => {
-        const said = this.#said.get(name);
+        const report = this.#reports.get(name);
         return {
           name,
-          kind: said?.kind ?? null,
+          kind: report?.kind ?? null,
           default: name === this.#default,
           loaded: nodes.some(({ models: of, enginesReady }) => of?.has(name) && enginesReady > 0),
-          good_for: said?.goodFor || null,
+          good_for: report?.goodFor || null,
           seconds_p50: this.#medianSeconds(name),
-          licence: said === undefined ? null : licenceOf(said),
+          licence: report === undefined ? null : licenceOf(report),
         };
       });
     return { models };
   }
 
-  /** @param ms from its admission by a node until its result is stored */
+  /** @param ms from a node's admission until the result is stored */
   noteJob(name: string, ms: number): void {
     if (!this.#isOffered(name)) return;
     const last = this.#paces.get(name) ?? [];
@@ -106,8 +103,8 @@ export class OfferedModels {
     this.#default = offered[0] ?? commonDefault(nodes.map(voterOf)) ?? this.#default;
     const names = offered.length > 0 || this.#default === undefined ? offered : [this.#default];
     for (const name of names) {
-      const said = nodes.find(({ models }) => models?.has(name))?.models?.get(name);
-      if (said !== undefined) this.#said.set(name, said);
+      const report = nodes.find(({ models }) => models?.has(name))?.models?.get(name);
+      if (report !== undefined) this.#reports.set(name, report);
     }
     return names;
   }
@@ -120,7 +117,7 @@ export class OfferedModels {
   }
 }
 
-/** The pace of a name counts its last PACE_JOBS jobs; fewer than PACE_JOBS_MIN show no pace. */
+/** A pace needs at least PACE_JOBS_MIN jobs and counts the last PACE_JOBS. */
 const PACE_JOBS = 100;
 const PACE_JOBS_MIN = 10;
 

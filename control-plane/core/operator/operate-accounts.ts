@@ -1,5 +1,3 @@
-/** The operator's use cases on accounts: make one, list them, find one by what people type. */
-
 import { type Account, isName } from '@matting/accounts/account-store.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
@@ -19,7 +17,7 @@ export class OperateAccounts {
     return isName(name);
   }
 
-  /** Without credits. @param name see isName. Undefined: the name is taken. */
+  /** The account has no credits. @param name see isName. Undefined: the name is taken */
   async create(name: string): Promise<OperatorAccount | undefined> {
     const account = await this.#stores.accounts.create(name);
     return account && viewAccount(account);
@@ -37,13 +35,13 @@ export class OperateAccounts {
     return viewAccount(await requireAccount(this.#stores, nameOrId));
   }
 
-  /** Names by id; those of accounts that are not there are left out. */
+  /** Names by id; leaves out unknown ids. */
   namesOf(accountIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
     return this.#stores.accounts.namesOf([...new Set(accountIds)]);
   }
 }
 
-/** @param nameOrId what an operator types. @throws ContractError NOT_FOUND */
+/** @throws ContractError NOT_FOUND */
 export async function requireAccount({ accounts }: Accounts, nameOrId: string): Promise<Account> {
   const account = await accounts.findByNameOrId(nameOrId);
   if (account !== undefined) return account;

@@ -1,4 +1,3 @@
-/** The operator's use cases on credits: give them, take them back, see what an account has. */
 import { randomUUID } from 'node:crypto';
 import { isReservedReference } from '@matting/accounts/ledger/ledger.ts';
 import type { LedgerOutcome } from '@matting/accounts/ledger/ledger-store.ts';
@@ -10,7 +9,7 @@ interface CreditMovement {
   readonly kind: 'grant' | 'revoke';
   readonly account: string;
   readonly amount: number;
-  /** A reference is entered once, however often it is sent; see isLedgerReference. */
+  /** Each reference counts once, however often it is sent; see isLedgerReference. */
   readonly reference: string;
 }
 
@@ -24,8 +23,8 @@ export class OperateCredits {
   }
 
   /**
-   * Moves credits and enters that in the account's log.
-   * @throws ContractError NOT_FOUND, INVALID_REQUEST: reserved
+   * Moves credits and enters it in the account's log.
+   * @throws ContractError NOT_FOUND, INVALID_REQUEST: a reserved reference
    */
   async move({ kind, account, amount, reference }: CreditMovement): Promise<MovementOutcome> {
     if (isReservedReference(reference)) {

@@ -1,5 +1,3 @@
-/** The operator's use cases on jobs: list, read, make one claimable again, read the queue. */
-
 import { publicPrefix } from '@matting/accounts/keys/api-key-token.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -35,7 +33,7 @@ export const JOB_GROUPS = Object.keys(GROUPS) as readonly JobGroup[];
 
 export const JOBS_LISTED_MAX = 1000;
 export const JOBS_LISTED_DEFAULT = 100;
-/** The limit is as long as an operator may keep rows (MATTING_JOB_RETENTION_DAYS). */
+/** An operator can keep rows for at most this long (MATTING_JOB_RETENTION_DAYS). */
 export const ENDED_WITHIN_HOURS_MAX = JOB_RETENTION_DAYS_MAX * 24;
 export const ENDED_WITHIN_HOURS_DEFAULT = 24;
 const HOUR_MS = 3_600_000;
@@ -43,10 +41,10 @@ const HOUR_MS = 3_600_000;
 export interface JobQuestion {
   readonly group: JobGroup;
   readonly account?: string | undefined;
-  /** Bound for final jobs: how long ago they may have ended. */
+  /** Leaves out jobs that ended earlier. */
   readonly endedWithinHours: number;
   readonly limit: number;
-  /** `cursor` of the last job of the page before; undefined: the first page. */
+  /** `cursor` of the previous page's last job; undefined: the first page. */
   readonly after?: string | undefined;
 }
 
@@ -57,7 +55,7 @@ export class OperateJobs {
     this.#stores = stores;
   }
 
-  /** @throws ContractError NOT_FOUND: no such account; INVALID_REQUEST: `after` is no cursor */
+  /** @throws ContractError NOT_FOUND: no such account; INVALID_REQUEST: a wrong `after` */
   async list(question: JobQuestion): Promise<(OperatorJob & { readonly cursor: string })[]> {
     const { account, after } = question;
     if (after !== undefined && !isJobCursor(after)) {
@@ -77,7 +75,7 @@ export class OperateJobs {
     return jobs.map(job => ({ ...viewJob(job), cursor: job.cursor }));
   }
 
-  /** Counts what ended in each of the last hours, the present one last. */
+  /** Counts ended jobs by hour, the present hour last. */
   lastHours(): Promise<HourOfJobs[]> {
     return this.#stores.jobs.lastHours();
   }
@@ -89,9 +87,9 @@ export class OperateJobs {
   }
 
   /**
-   * Ends the lease of an open job: the next dispatcher with room claims it. The holder can no
-   * longer finish it, and no attempt is counted as lost.
-   * @returns lease_ended is false where no replica held it: it waits to be claimed anyway
+   * Ends the lease of an open job, so that the next dispatcher with room claims it. The holder can
+   * no longer finish it, and no attempt counts as lost.
+   * @returns lease_ended: false if no replica held it, so that it waits anyway
    * @throws ContractError JOB_NOT_FOUND, JOB_FINAL
    */
   async retry(jobId: string) {
@@ -122,7 +120,7 @@ export type OperatorJob = ReturnType<typeof viewJob>;
 
 type OperatedJob = QueueJob & JobOutcome & Pick<JobRequest, 'reference' | 'input' | 'outputFormat'>;
 
-/** The command line and HTTP show the same view: it leaves out the result's link and the source. */
+/** For command line and HTTP. Leaves out the result's link and the source. */
 function viewJob(job: OperatedJob) {
   const { input, result, lease } = job;
   return {
@@ -162,13 +160,13 @@ export class ReadQueue {
   readonly #stores: Pick<StoresWithoutEnds, 'queue' | 'accounts'>;
   readonly #megapixelsMax: number;
 
-  /** @param megapixelsMax the queue's bound, MATTING_QUEUE_MEGAPIXELS_MAX */
+  /** @param megapixelsMax MATTING_QUEUE_MEGAPIXELS_MAX */
   constructor(stores: Pick<StoresWithoutEnds, 'queue' | 'accounts'>, megapixelsMax: number) {
     this.#stores = stores;
     this.#megapixelsMax = megapixelsMax;
   }
 
-  /** `oldestAgeMs` is 0 where nothing waits; `accountCount` counts those not shown, too. */
+  /** `oldestAgeMs` is 0 if nothing waits; `accountCount` includes accounts that are not shown. */
   async read() {
     const { jobs, cost: megapixels, oldestAgeMs, byAccount } = await this.#stores.queue.queued();
     const largest = [...byAccount]

@@ -1,5 +1,3 @@
-/** The operator's use cases on nodes: list them, drain and undrain one, find its HTTP endpoints. */
-
 import { type SeenMember, seenMembers } from '@matting/nodes/node-state.ts';
 import type { NodeMember, NodeStore } from '@matting/nodes/node-store.ts';
 import { standingSums } from '@matting/nodes/selectable.ts';
@@ -35,14 +33,14 @@ export class OperateNodes {
     return node;
   }
 
-  /** Dispatch sends it nothing new within a second; the node learns it with its next heartbeat. */
+  /** Dispatch stops within a second; the node learns of it with its next heartbeat. */
   async setDraining(nodeId: string, draining: boolean) {
     if (!(await this.#nodes.setDraining(nodeId, draining))) throw notFound(nodeId);
     this.#onChanged?.();
     return { node_id: nodeId, draining };
   }
 
-  /** A silent node has an address, too: its endpoints may answer though its heartbeats fail. */
+  /** Accepts a silent node: its endpoints may answer although its heartbeats fail. */
   async requireHttpAddress(nodeId: string): Promise<string> {
     const member = await this.#require(nodeId);
     if (member.gone) throw new ContractError('NOT_FOUND', `Node "${nodeId}" has left the fleet.`);
@@ -63,7 +61,7 @@ function notFound(nodeId: string): ContractError {
   return new ContractError('NOT_FOUND', `There is no node "${nodeId}".`);
 }
 
-/** Each node is as its own report and the control planes that send images show it. */
+/** Combines a node's own report with what the control planes that send it images saw. */
 export function viewNodes(members: readonly NodeMember[], sightings: Pick<Sightings, 'all'>) {
   const seen = seenMembers(members, sightings);
   const leftOut = namesLeftOut(seen);
@@ -71,8 +69,8 @@ export function viewNodes(members: readonly NodeMember[], sightings: Pick<Sighti
 }
 
 /**
- * Lists by node id the names of which the node has another sum than they stand for, so that it gets
- * no such job. Nodes that get images decide what a name stands for.
+ * By node id: the names for which the node has another checksum than the fleet, so that it gets no
+ * such job. Nodes that get images decide the fleet's checksum.
  */
 function namesLeftOut(nodes: readonly SeenMember[]): ReadonlyMap<string, string[]> {
   const standing = standingSums(

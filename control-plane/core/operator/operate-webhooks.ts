@@ -1,5 +1,3 @@
-/** The operator's use cases on notifications: list them, have one sent again. */
-
 import type { AuditEntry } from '@matting/accounts/audit-log.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -10,14 +8,14 @@ import type { NotificationFilter, NotificationSummary } from '../webhooks/outbox
 export const NOTIFICATIONS_LISTED_MAX = 1000;
 export const NOTIFICATIONS_LISTED_DEFAULT = 50;
 
-/** Attempts that people request are so far apart: a receiver that refuses gets them no faster. */
+/** Minimum time between attempts that people request: protects a receiver that refuses. */
 const RESEND_EVERY_MS = 60_000;
 
 export type OperatorNotification = ReturnType<typeof viewNotification>;
 
 interface NotificationQuestion {
   readonly jobId?: string | undefined;
-  /** Undefined: of all accounts. */
+  /** Undefined: all accounts. */
   readonly accountId?: string | undefined;
   readonly status?: CallbackStatus | undefined;
   readonly limit: number;
@@ -48,7 +46,7 @@ export class OperateWebhooks {
     return retried === 'absent' ? this.#whyAbsent(id) : retried;
   }
 
-  /** Resends for a person of its account. too-soon: within RESEND_EVERY_MS of the last attempt. */
+  /** For a person of the account. too-soon: within RESEND_EVERY_MS of the last attempt. */
   async resend(jobId: string, audit: AuditEntry): Promise<ResendOutcome | 'too-soon'> {
     const resent = await this.#stores.outbox.resend(jobId, audit, RESEND_EVERY_MS);
     return resent === 'absent' ? this.#whyAbsent(jobId) : resent;

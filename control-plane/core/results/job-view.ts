@@ -64,7 +64,7 @@ export class JobViews {
       width: result.width,
       height: result.height,
       expiresAt: isoTime(expiresAtMs),
-      subject: subjectOf(result),
+      subject: viewSubject(result),
       warnings: warningsOf(result.sight),
     };
   }
@@ -76,7 +76,7 @@ function creditsOf(job: Pick<ViewedJob, 'state' | 'class' | 'correction'>) {
 }
 
 /** The box in pixels of the oriented input, and its share of the area, 0 to 1; null: no subject. */
-function subjectOf({ sight }: JobResult) {
+function viewSubject({ sight }: JobResult) {
   if (!sight?.subject) return null;
   const { inputBox, share } = sight.subject;
   return { ...inputBox, share };

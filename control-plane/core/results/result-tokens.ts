@@ -20,18 +20,18 @@ export class ResultTokens {
 
   make(jobId: string): StoredToken {
     const token = randomBytes(TOKEN_BYTES).toString('base64url');
-    const sealedToken = this.#secrets.sealTextByAll(token, bindingOf(jobId));
+    const sealedToken = this.#secrets.sealTextByAll(token, tokenBinding(jobId));
     return { token: hash('sha256', token, 'hex'), sealedToken };
   }
 
   /** @throws Error if no configured key opens it */
   open(jobId: string, { sealedToken }: Pick<StoredToken, 'sealedToken'>): string {
-    const opened = this.#secrets.openTextByAny(sealedToken, bindingOf(jobId));
+    const opened = this.#secrets.openTextByAny(sealedToken, tokenBinding(jobId));
     if (opened !== undefined) return opened;
     throw new Error(`the token of job ${jobId} was sealed with a secrets key that is not here`);
   }
 }
 
-function bindingOf(jobId: string): string {
+function tokenBinding(jobId: string): string {
   return `result token of ${jobId}`;
 }

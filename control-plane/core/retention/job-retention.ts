@@ -1,4 +1,4 @@
-/** Which files rows of jobs name, and what removes names and rows once they are over. */
+/** The files that rows of jobs name, and the removal of expired names and rows. */
 
 import {
   type Database,
@@ -23,30 +23,29 @@ import { backgroundFromRow, jsonFrom } from '../jobs/job-rows.ts';
 export type JobRetention = ReturnType<typeof jobRetention>;
 
 /**
- * One statement takes so many: from 200 on MySQL and MariaDB trust statistics, and read the whole
- * table.
+ * Names for one statement: from 200 on MySQL and MariaDB trust statistics and read the whole table.
  */
 const BLOB_NAMES_MAX = 100;
 
 interface RemovedJobs {
   readonly rows: number;
-  /** Results and thumbnails that those rows still named: no row names them now. */
+  /** Results and thumbnails of those rows, which no row names any more. */
   readonly blobs: readonly string[];
 }
 
 export function jobRetention(database: Database) {
   return {
-    /** Clears the names of results past their expiry; returns them, and those of thumbnails. */
+    /** Clears the names of expired results, and returns them with those of thumbnails. */
     takeExpiredResultBlobs: (limit: number) => takeExpiredResultBlobs(database, limit),
     /**
-     * Clears the names of what jobs kept for corrections past its time, and returns them. An open
-     * correction may still name one of them (referencedBlobs).
+     * Clears and returns the names of files kept for corrections beyond their time. An open
+     * correction may still name one (referencedBlobs).
      */
     takeExpiredKept: (limit: number) => takeExpiredKept(database, limit),
-    /** Removes rows final for longer than `afterMs`; the ledger stays. */
+    /** Removes rows that have been final for `afterMs`; the ledger stays. */
     removeFinalOlderThan: (afterMs: number, limit: number) =>
       removeFinalOlderThan(database, afterMs, limit),
-    /** The result's blob and its thumbnail are erased: clears their names in the row. */
+    /** Clears the names of an erased result and its thumbnail. */
     resultErased: (jobId: string, blob: string) =>
       query(database, db =>
         db
@@ -57,7 +56,7 @@ export function jobRetention(database: Database) {
           .where('deleted_at', 'is not', null)
           .execute(),
       ),
-    /** Finds those whose results callers deleted. */
+    /** The jobs among these whose results callers deleted. */
     async deletedAmong(jobIds: readonly string[]): Promise<string[]> {
       const found: string[] = [];
       for (let start = 0; start < jobIds.length; start += BLOB_NAMES_MAX) {
@@ -81,13 +80,13 @@ export function jobRetention(database: Database) {
           for (const name of await query(database, db => read(db, some))) found.add(name);
         }
       }
-      // A result is found by its thumbnail's name too.
+      // A thumbnail's name leads to its result.
       return new Set(names.filter(name => found.has(name)));
     },
   };
 }
 
-/** The name goes before the blob: a sweeper that dies in between leaves an orphan to be swept. */
+/** Clears the name before the blob: if the sweeper dies in between, it leaves an orphan. */
 function takeExpiredResultBlobs(database: Database, limit: number): Promise<string[]> {
   return transact(database, async tx => {
     const rows = await tx
@@ -98,7 +97,7 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
       .limit(limit)
       .execute();
     if (rows.length === 0) return [];
-    // One order holds everywhere: sweepers wait for each other, and never in a circle.
+    // The same order everywhere, or sweepers could deadlock.
     await tx
       .updateTable('jobs')
       .set({ result_blob: null, result_blob_expires_at: null })
@@ -109,8 +108,8 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
 }
 
 /**
- * Selected by the order of their ends alone: with a further condition a database may choose another
- * index and read all final rows. A row whose result has not expired stays.
+ * Selects only by time of end: with another condition a database may choose another index and read
+ * all final rows. A row whose result has not expired stays.
  */
 async function removeFinalOlderThan(
   database: Database,
@@ -169,7 +168,7 @@ async function resultsIn(db: Db, names: readonly string[]): Promise<string[]> {
   return rows.flatMap(blobsOfResult);
 }
 
-/** Finds them by their jobs, whose ids are in the names: an index would cost every job. */
+/** By the job ids in the names: an index would cost every job. */
 async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]> {
   const ids = names.flatMap(name => jobOfBackground(name) ?? []);
   if (ids.length === 0) return [];

@@ -1,22 +1,22 @@
 /**
- * The walk over all blobs, for those that no row names. In parts, by their names: its cursor is
- * saved after each, so that another replica goes on there. Within a part it goes on where it
- * stopped as long as this replica holds the lease of the sweep.
+ * Walks over all blobs for those that no row names, in parts by name. After each part it saves a
+ * cursor, from which any replica continues. Within a part this replica keeps its position while it
+ * holds the sweep's lease.
  */
 
 import assert from 'node:assert/strict';
 import type { BlobPart, BlobStore } from '@matting/storage/blob-store.ts';
 import type { SweepWalk } from './sweep-store.ts';
 
-/** A million blobs: a part is 125,000, about half a minute. */
+/** With a million blobs a part is 125,000, about half a minute. */
 export const WALK_PARTS = 8;
 export const WALK_INTERVAL_MS = 3_600_000;
-/** No submission or download takes so long from the first byte to the row that names its blob. */
+/** Longer than any time from a blob's first byte to the row that names it. */
 const ORPHAN_AGE_MS = 3_600_000;
 
 export class OrphanWalk {
   readonly #blobStore: Pick<BlobStore, 'listOlderThan'>;
-  /** Undefined: none is under way. */
+  /** Undefined: no walk is under way. */
   #part: number | undefined;
   #names: AsyncIterator<string> | undefined;
 
@@ -28,7 +28,7 @@ export class OrphanWalk {
     return this.#part;
   }
 
-  /** Takes up the walk as the database knows it. True: a new one begins. */
+  /** Continues the walk from the database's cursor. True: a new walk begins. */
   async takeUp({ part, ageMs }: SweepWalk): Promise<boolean> {
     if (this.#part === part && this.#names !== undefined) return false;
     await this.close();
@@ -38,7 +38,7 @@ export class OrphanWalk {
     return ended || ageMs === null;
   }
 
-  /** Reads the next names of the part; fewer than `count`: it is at its end. */
+  /** The next names of the part; fewer than `count`: the part has ended. */
   async next(count: number): Promise<string[]> {
     const part: BlobPart = { part: this.#requirePart(), of: WALK_PARTS };
     this.#names ??= this.#blobStore.listOlderThan(ORPHAN_AGE_MS, part)[Symbol.asyncIterator]();

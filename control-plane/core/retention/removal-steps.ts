@@ -1,7 +1,4 @@
-/**
- * The sweeper removes these rows of accounts once they are over: each step takes a page of old
- * rows.
- */
+/** Steps of the sweep that remove accounts' old rows by pages. */
 
 import type { createAuditStore } from '@matting/accounts/audit-log.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -18,7 +15,7 @@ interface SweptStores {
 
 export interface Removal {
   readonly name: string;
-  /** Removes so many old rows at most; their number. */
+  /** Removes at most `size` old rows, and returns their number. */
   remove(size: number): Promise<number>;
 }
 
@@ -32,7 +29,9 @@ export function removalStep({ name, remove }: Removal): SweepStep {
   };
 }
 
-/** @param jobRetentionMs events are found behind those of jobs, which go at that age */
+/**
+ * @param jobRetentionMs the search for old events passes the webhooks of jobs, which go at that age
+ */
 export function removalsOf({ audit, outbox }: SweptStores, jobRetentionMs: number): Removal[] {
   const eventsKeptMs = Math.max(MESSAGES_KEPT_MS, jobRetentionMs);
   return [

@@ -1,12 +1,12 @@
 /**
- * A page fits into a time that no caller notices, and the sweeper rests as long as it took: it
- * never has more than half of the process and the database.
+ * Adapts the page size so that no caller notices a page. The sweeper rests as long as a page took,
+ * so it uses at most half of the process and the database.
  */
 
-/** Rows of a page, at most and at least: 10 removed take SQLite about 2 ms. */
+/** Most and fewest rows of a page: removing 10 takes SQLite about 2 ms. */
 const PAGE_MAX = 200;
 const PAGE_MIN = 10;
-/** A page that took longer is followed by one of half its size. */
+/** After a slower page, the size halves. */
 const PAGE_MS = 16;
 const REST_MS_MIN = 1;
 const REST_MS_MAX = 1000;

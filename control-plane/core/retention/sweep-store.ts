@@ -1,14 +1,13 @@
 /**
- * The row shows who sweeps, and how far behind the sweeping is. It is the same for all replicas:
+ * One row for all replicas: the lease of the sweep, and the position of its walk.
  *
- * | lease | entered by             | left by                                  |
- * |-------|------------------------|------------------------------------------|
- * | free  | release, the row's own | claim                                    |
- * | held  | claim                  | release; its end, and then another claim |
+ * | lease | entered by             | left by                              |
+ * |-------|------------------------|--------------------------------------|
+ * | free  | release, the first row | claim                                |
+ * | held  | claim                  | release, or another claim at its end |
  *
- * The fence rises with every claim: the holder of an old one renews and saves nothing. A sweeper
- * may remove things late, since no caller can reach them; the lease keeps replicas from doing the
- * same work twice.
+ * Each claim raises the fence, and the holder of an old fence renews and saves nothing. It may
+ * still remove expired data, which does no harm; the lease only avoids double work.
  */
 
 import { type Database, query, type Schema } from '@matting/database/database.ts';
@@ -20,7 +19,7 @@ export type SweepClaim = LeaseClaim;
 
 export type SweepWalk = NonNullable<Awaited<ReturnType<typeof claimSweep>>>['walk'];
 
-/** How long the oldest of what is due has been so, ms; 0: nothing is due. */
+/** How long the oldest due row has been due, in ms; 0: nothing is due. */
 export type SweepBacklog = Awaited<ReturnType<typeof readBacklog>>;
 
 export type SweepStore = ReturnType<typeof createSweepStore>;
@@ -41,7 +40,7 @@ export function createSweepStore(database: Database) {
     renew: (claim: SweepClaim, leaseMs: number) =>
       held(claim, update => update.set({ lease_expires_at: nowPlusMs(nowMs, leaseMs) })),
     release: (claim: SweepClaim) => held(claim, update => update.set(FREE)),
-    /** @param began this part is the first of a new walk. False: the lease is lost. */
+    /** @param began true for the first part of a new walk. False: the lease is lost. */
     saveWalk: (claim: SweepClaim, part: number, began: boolean) =>
       held(claim, update =>
         update.set({ walk_part: part, ...(began ? { walk_began_at: nowMs } : {}) }),
@@ -68,9 +67,9 @@ async function claimSweep(database: Database, holder: string, leaseMs: number) {
   return {
     claim,
     walk: {
-      /** The part it is at, from 0; behind the last one it has ended. */
+      /** From 0; WALK_PARTS: the walk has ended. */
       part: row.walk_part,
-      /** The time counts since it, or the last one, began; null: there was none yet. */
+      /** Since the current or last walk began; null: there was none. */
       ageMs: began === null ? null : row.read_at - began,
     },
   };
@@ -95,7 +94,7 @@ async function createRow(database: Database) {
   return row;
 }
 
-/** The oldest of each, at the head of its index. */
+/** Reads the head of each index. */
 async function readBacklog(database: Database, rowAgeMs: number) {
   const { nowMs } = database;
   const now = () => nowMs.as('read_at');
@@ -135,7 +134,7 @@ async function readBacklog(database: Database, rowAgeMs: number) {
     resultsMs: sinceMs(result),
     secretsMs: sinceMs(secret),
     rowsMs: sinceMs(row),
-    /** The time counts since the last walk over the blobs began; null: there was none yet. */
+    /** Since the last walk over the blobs began; null: there was none. */
     walkMs: sweep === undefined || began === null ? null : sweep.read_at - began,
   };
 }

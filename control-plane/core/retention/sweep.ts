@@ -1,13 +1,11 @@
 /**
- * Deletes what no caller can reach any more or what must not be kept: results past their
- * expiry, secrets and bodies of notifications past their time, rows of jobs long final, blobs that
- * no row names, unfinished writes. Nothing that callers see depends on its being on time: expiry is
- * judged by the database's clock.
+ * Deletes what must not be kept or what no caller can reach: expired results, secrets and bodies of
+ * notifications, old rows of jobs, blobs that no row names, unfinished writes. It may be late,
+ * because the database's clock decides what has expired.
  *
- * Every replica has one, and one of them at a time sweeps, under a lease
- * (core/retention/sweep-store.ts) which another takes over when it dies. A pass takes a page of each
- * step in turn for as long as there is work, PASS_MS_MAX at most, and rests between pages.
- * What one step cannot do is logged, left to the next pass, and the other steps run.
+ * One replica at a time sweeps, under a lease (sweep-store.ts). A pass takes one page of each step
+ * in turn while there is work, for at most PASS_MS_MAX, and rests between pages. A failed step is
+ * logged and left to the next pass; the other steps run.
  */
 
 import { setTimeout as delay } from 'node:timers/promises';
@@ -19,17 +17,17 @@ import { OrphanWalk, WALK_PARTS } from './orphan-walk.ts';
 import { SweepPace } from './sweep-pace.ts';
 import type { SweepClaim, SweepStore } from './sweep-store.ts';
 
-/** Time after a pass that left nothing, give or take the jitter. */
+/** Wait after a pass that finished, ± JITTER. */
 const SWEEP_INTERVAL_MS = 60_000;
-/** A pass that left work has this wait after it: another replica may have the next. */
+/** Wait after a pass that left work: another replica may take the next. */
 const SWEEP_AGAIN_MS = 1000;
 /** Keeps replicas that started together from sweeping together. */
 const JITTER = 0.2;
-/** The lease outlasts several pages and their rests; a sweeper that dies is replaced after it. */
+/** Outlasts several pages and their rests. If a sweeper dies, another takes over after it. */
 const LEASE_MS = 60_000;
 const RENEW_MS = 15_000;
 const PASS_MS_MAX = 300_000;
-/** Blobs that are removed at once: more than the threads that remove them. */
+/** Removals at once: more than the threads that do them. */
 const REMOVALS_MAX = 8;
 
 interface SweeperOptions {
@@ -40,7 +38,7 @@ interface SweeperOptions {
   readonly outbox: Pick<OutboxStore, 'eraseDueSecrets'>;
   readonly blobStore: Pick<BlobStore, 'remove' | 'listOlderThan'>;
   readonly sweeps: Pick<SweepStore, 'claim' | 'renew' | 'release' | 'saveWalk'>;
-  /** Steps of other rooms, before the rows of jobs go. */
+  /** Steps of other rooms; they run before rows of jobs are removed. */
   readonly others?: readonly SweepStep[];
   readonly holder: string;
   readonly jobRetentionMs: number;
@@ -52,10 +50,10 @@ interface SweeperOptions {
   readonly random?: () => number;
 }
 
-/** Another part of the program has rows removed, or brought up to date. */
+/** Removes or updates rows for another part of the program. */
 export interface SweepStep {
   readonly name: string;
-  /** Takes a page of so many rows at most. `done`: a number for the log. */
+  /** Handles at most `size` rows. `done`: a number for the log. */
   readonly page: (size: number) => Promise<{ readonly done: number; readonly more: boolean }>;
 }
 
@@ -121,7 +119,7 @@ export class Sweeper {
     await this.#try('orphaned blobs', () => this.#walk.close());
   }
 
-  /** Runs one pass; nothing if another replica sweeps. Never rejects. */
+  /** One pass; does nothing if another replica sweeps. Never rejects. */
   async sweep(): Promise<typeof NOTHING> {
     const { sweeps, holder } = this.#options;
     this.#left = false;
@@ -142,7 +140,7 @@ export class Sweeper {
     return counts;
   }
 
-  /** A page of each step that has more, round after round. */
+  /** One page of each step that has more, round after round. */
   async #rounds(claim: SweepClaim): Promise<void> {
     const { sweeps, passMsMax = PASS_MS_MAX } = this.#options;
     const beganMs = performance.now();
@@ -185,14 +183,14 @@ export class Sweeper {
   }
 
   async #pageOfResults(size: number): Promise<boolean> {
-    // Taken from the row first: a removal that fails leaves an orphan, which a later walk finds.
+    // Clears the row first: a failed removal leaves an orphan for a later walk.
     const names = await this.#options.jobStore.takeExpiredResultBlobs(size);
     this.#counts.results += await this.#remove(names);
-    // Up to two names a row: a page that is not full may be taken for one, never the other way.
+    // A row has up to two names, so a short page may look full, but never the reverse.
     return names.length >= size;
   }
 
-  /** An open correction may still need them: its end removes them then. */
+  /** If an open correction still needs a file, the correction's end removes it. */
   async #pageOfKept(size: number): Promise<boolean> {
     const { jobStore } = this.#options;
     const names = await jobStore.takeExpiredKept(size);
@@ -228,7 +226,7 @@ export class Sweeper {
     return next < WALK_PARTS;
   }
 
-  /** Returns the number removed; a blob that stays is logged, and found again as an orphan. */
+  /** Returns the number removed. Logs a blob that stays; the orphan walk finds it again. */
   async #remove(names: readonly string[]): Promise<number> {
     let removed = 0;
     const left = names.values();
@@ -247,6 +245,6 @@ export class Sweeper {
 }
 
 async function restUnlessAborted(ms: number, signal: AbortSignal): Promise<void> {
-  // Only the pass waits for it, and checks the signal itself.
+  // Only the pass waits here, and checks the signal itself.
   await delay(ms, undefined, { signal }).catch(() => undefined);
 }

@@ -1,7 +1,7 @@
 /**
- * Secrets at rest: AES-256-GCM under one key, each bound to its owner, so that a ciphertext copied
- * into another row cannot be opened. Layout: nonce (12 bytes), tag (16), ciphertext. A SecretBox
- * has one key; CallbackSecrets has those of a replica, and what is bound to what.
+ * Secrets at rest: AES-256-GCM, each bound to its owner, so that a ciphertext copied into another
+ * row does not open. Layout: nonce (12 bytes), tag (16), ciphertext. A SecretBox has one key,
+ * CallbackSecrets all keys of a replica.
  */
 import {
   createCipheriv,
@@ -17,13 +17,13 @@ const CIPHER = 'aes-256-gcm';
 /** Random nonces of this length stay distinct for about 2^32 secrets under one key. */
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** Hexadecimal digits: they identify the key and reveal nothing of it. */
+/** Hexadecimal digits of a hash: they identify the key and do not reveal it. */
 const KEY_ID_LENGTH = 16;
 
 export class SecretBox {
-  /** Node takes a third of the time with it that it takes with bytes. */
+  /** A KeyObject takes Node a third of the time that bytes take. */
   readonly #key: KeyObject;
-  /** Stored beside each sealed secret; shows which of several keys opens it. */
+  /** Stored with each sealed secret, to find the key that opens it. */
   readonly keyId: string;
 
   constructor(key: Uint8Array) {
@@ -31,7 +31,7 @@ export class SecretBox {
     this.keyId = hash('sha256', key, 'hex').slice(0, KEY_ID_LENGTH);
   }
 
-  /** @param boundTo what the secret belongs to; `open` needs the same text */
+  /** @param boundTo the secret's owner; `open` needs the same text */
   seal(secret: Uint8Array, boundTo: string): Buffer {
     const nonce = randomBytes(NONCE_BYTES);
     const cipher = createCipheriv(CIPHER, this.#key, nonce, { authTagLength: TAG_BYTES });
@@ -40,7 +40,7 @@ export class SecretBox {
     return Buffer.concat([nonce, cipher.getAuthTag(), sealed]);
   }
 
-  /** Undefined: sealed with another key, bound to something else, or altered. */
+  /** Undefined: sealed with another key, bound to another owner, or altered. */
   open(sealed: Uint8Array, boundTo: string): Buffer | undefined {
     if (sealed.length < NONCE_BYTES + TAG_BYTES) return undefined;
     const nonce = sealed.subarray(0, NONCE_BYTES);
@@ -51,23 +51,22 @@ export class SecretBox {
     try {
       return Buffer.concat([opened, decipher.final()]);
     } catch {
-      // The one thing that final() throws for here: the tag does not fit.
+      // final() throws here only if the tag does not match.
       return undefined;
     }
   }
 }
 
 /*
- * callback_secret between a submission and its notification's signature: decoded once, stored
- * encrypted, bound to its job; an account's own to the account and, for each event, to the event.
- * It is never logged or shown again. The same keys seal texts that somebody could use: links,
- * results' addresses.
+ * callback_secret from submission to signature: decoded once, stored encrypted, bound to its job.
+ * An account's own secret is bound to the account and, for each event, to the event. A secret is
+ * never logged or shown again. The same keys seal texts that grant access, such as links.
  */
 
-/** A callback's signing key as it is stored with its job. */
+/** A signing key as stored with its job. */
 interface SealedCallbackSecret {
   readonly secret: Uint8Array | null;
-  /** The key that sealed it; null exactly if `secret` is. */
+  /** Of the sealing key; null exactly if `secret` is. */
   readonly secretKeyId: string | null;
 }
 
@@ -80,7 +79,7 @@ export class CallbackSecrets {
   readonly #box: SecretBox;
   readonly #boxes: readonly SecretBox[];
 
-  /** @param previous only open what they sealed, while keys are changed */
+  /** @param previous keys that only open, during a key change */
   constructor(box: SecretBox, previous: readonly SecretBox[] = []) {
     this.#box = box;
     this.#boxes = [box, ...previous];
@@ -91,24 +90,24 @@ export class CallbackSecrets {
   }
 
   seal(jobId: string, secret: string): OpenableSecret {
-    const sealed = this.#box.seal(signingKeyOf(secret), bindingOf(jobId));
+    const sealed = this.#box.seal(signingKeyOf(secret), secretBinding(jobId));
     return { secret: sealed, secretKeyId: this.#box.keyId };
   }
 
-  /** Undefined: there is none, or it was sealed with a key that is not here or for another job. */
+  /** Undefined: no secret, an unknown key, or the secret of another job. */
   open(jobId: string, { secret, secretKeyId }: SealedCallbackSecret): Buffer | undefined {
     const box = this.#boxes.find(({ keyId }) => keyId === secretKeyId);
-    return secret === null ? undefined : box?.open(secret, bindingOf(jobId));
+    return secret === null ? undefined : box?.open(secret, secretBinding(jobId));
   }
 
-  /** Seals for one owner, by the key that seals now, a secret that was sealed for another. */
+  /** Opens one owner's secret and seals it for another with the current key. */
   rebind(fromId: string, toId: string, sealed: OpenableSecret): OpenableSecret | undefined {
     const key = this.open(fromId, sealed);
     if (key === undefined) return undefined;
-    return { secret: this.#box.seal(key, bindingOf(toId)), secretKeyId: this.#box.keyId };
+    return { secret: this.#box.seal(key, secretBinding(toId)), secretKeyId: this.#box.keyId };
   }
 
-  /** The key's id, a full stop, Base64. @param boundTo `openText` needs the same */
+  /** Returns the key's id, a full stop, Base64. @param boundTo `openText` needs the same */
   sealText(text: string, boundTo: string): string {
     return sealedBy(this.#box, text, boundTo);
   }
@@ -119,7 +118,7 @@ export class CallbackSecrets {
     return box?.open(Buffer.from(base64, 'base64'), boundTo)?.toString('utf8');
   }
 
-  /** Seals as `sealText`, by every key that is here: a replica that has one of them opens it. */
+  /** As `sealText`, with every configured key, so that a replica with any of them opens it. */
   sealTextByAll(text: string, boundTo: string): string {
     return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');
   }
@@ -137,7 +136,7 @@ export class CallbackSecrets {
   }
 }
 
-/** A notification's body is bound to this. @param id its job's, or of an account's event */
+/** A notification's body is bound to this. @param id of its job or of an account's event */
 export function notificationBody(id: string): string {
   return `body of notification ${id}`;
 }
@@ -151,6 +150,6 @@ function sealedBy(box: SecretBox, text: string, boundTo: string): string {
   return `${box.keyId}.${sealed.toString('base64')}`;
 }
 
-function bindingOf(jobId: string): string {
+function secretBinding(jobId: string): string {
   return `callback_secret of ${jobId}`;
 }

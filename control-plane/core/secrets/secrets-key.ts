@@ -1,8 +1,7 @@
 /**
- * The key that encrypts what must be stored and read back (callback secrets): 32 bytes, from the
- * configuration, or, with SQLite, kept beside the database in a file only its owner can read.
- * Losing it loses those secrets and nothing else. A replica with another key would store secrets
- * that the others cannot open: a canary row keeps it from starting.
+ * The key that encrypts stored secrets: 32 bytes from the configuration, or, with SQLite, from a
+ * file next to the database that only its owner can read. Losing it loses those secrets and nothing
+ * else. A canary row stops a replica with another key, whose secrets the others could not open.
  */
 
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -32,12 +31,12 @@ export function createSecretsCanaryStore(database: Database) {
         .executeTakeFirst(),
     );
   return {
-    /** Reads this database's canary; undefined: no control plane has started on it yet. */
+    /** Undefined: no control plane has started on this database yet. */
     async find(): Promise<SecretsCanary | undefined> {
       const row = await read();
       return row && canaryOf(row);
     },
-    /** Puts another in the place of the canary of that key; nothing where there is none of it. */
+    /** Replaces the canary of that key; does nothing if the canary is another key's. */
     async replace(keyId: string, canary: SecretsCanary): Promise<void> {
       await query(database, db =>
         db
@@ -48,13 +47,13 @@ export function createSecretsCanaryStore(database: Database) {
           .execute(),
       );
     },
-    /** The canary of this database: the one given here only if there was none yet. */
+    /** Returns the database's canary: the candidate only if there was none. */
     async establish(candidate: SecretsCanary): Promise<SecretsCanary> {
       let row = await read();
       if (row === undefined) {
         const { keyId, ciphertext } = candidate;
         const values = { id: CANARY_ID, key_id: keyId, ciphertext, created_at: database.nowMs };
-        // If another replica was first, its canary is kept.
+        // If another replica was first, its canary stays.
         await isInserted(
           query(database, db => db.insertInto('secrets_canary').values(values).execute()),
         );
@@ -72,10 +71,10 @@ function canaryOf({ keyId, ciphertext }: SecretsCanary): SecretsCanary {
 
 export const SECRETS_KEY_FILE = 'secrets.key';
 const CANARY_TEXT = 'matting-secrets-canary';
-/** The canary belongs to the database as a whole; every other secret is bound to a row. */
+/** The canary belongs to the whole database; every other secret is bound to a row. */
 const CANARY_BINDING = '';
 
-/** The secrets key cannot be used; the message is for the operator and holds nothing of the key. */
+/** The secrets key is unusable. The message is for the operator and reveals nothing of the key. */
 export class SecretsKeyError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause });
@@ -89,7 +88,7 @@ export function parseSecretsKey(text: string): Buffer | undefined {
   return undefined;
 }
 
-/** Made on the first call; two processes at once get the same one. @throws SecretsKeyError */
+/** Created on the first call; two processes at once get the same key. @throws SecretsKeyError */
 export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
   const file = path.join(dataDir, SECRETS_KEY_FILE);
   return await orRefused(`${file} cannot be read or made`, async () => {
@@ -118,7 +117,7 @@ async function createKey(file: string): Promise<Buffer> {
   const key = `${randomBytes(32).toString('hex')}\n`;
   await writeFile(temporary, key, { flag: 'wx', mode: 0o600, flush: true });
   try {
-    // A link, not a rename, fails if another process was first, and then that one's key stands.
+    // Unlike a rename, a link fails if another process was first; that one's key then stays.
     await link(temporary, file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
@@ -146,9 +145,9 @@ function requireKey(file: string, text: string): Buffer {
 }
 
 /**
- * Establishes the database's canary, or proves this key against it. One of the previous key gives
- * way to one of this key: a replica that has only the previous key then does not start. @throws
- * SecretsKeyError where the database was used with another key.
+ * Establishes the database's canary, or proves this key against it. Replaces a canary of the
+ * previous key by one of this key; a replica that has only the previous key then does not start.
+ * @throws SecretsKeyError: the database was used with another key
  */
 export async function requireSameSecretsKey(
   store: Pick<SecretsCanaryStore, 'establish' | 'replace'>,
@@ -161,7 +160,7 @@ export async function requireSameSecretsKey(
   if (requireKeyOf(canary, key, previous) === 'previous') await store.replace(canary.keyId, mine);
 }
 
-/** @throws SecretsKeyError where another key made the canary */
+/** @throws SecretsKeyError: another key made the canary */
 export function requireKeyOf(
   canary: SecretsCanary,
   key: Uint8Array,
