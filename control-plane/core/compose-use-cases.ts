@@ -1,5 +1,3 @@
-/** Makes the use cases of the core: dispatch, the callers' and the operator's. */
-
 import { Authenticate } from '@matting/accounts/keys/authenticate.ts';
 import { accountViews, type Caller } from '@matting/accounts/keys/caller.ts';
 import { KeyUses } from '@matting/accounts/keys/key-uses.ts';
@@ -101,7 +99,7 @@ export function composeDispatch(parts: DispatchParts) {
   return { fleet, dispatcher, advertised, models };
 }
 
-/** Nodes with a valid report of their abilities; undefined: nodes of any ability may come. */
+/** Undefined: nodes of any ability may come. */
 function followAdverts(fleet: Fleet, graceMs: number | undefined) {
   if (graceMs === undefined) return () => undefined;
   const now = () => performance.now();

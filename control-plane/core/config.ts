@@ -1,4 +1,3 @@
-/** The configuration that the core and each package read from the environment. */
 import { type Environment, EnvReader } from '@matting/program/env.ts';
 import { warnOfVariables } from '@matting/program/env-names.ts';
 import { readLogSettings } from '@matting/program/log.ts';
@@ -9,9 +8,7 @@ import { readCoreSettings, requireDistinctPorts, warnOfHosts } from './settings.
 type Settings = ReturnType<typeof readSettings>;
 
 export interface Config extends Settings {
-  /** In the order in which they are plugged in. */
   readonly packages: readonly ConfiguredPackage[];
-  /** Every start logs these lines. */
   readonly warnings: readonly string[];
 }
 

@@ -1,35 +1,27 @@
 /**
- * How a control plane ends, and what makes it end. No job is lost: each is finished, or released
- * for another replica or the next start.
+ * How a control plane ends. No job is lost: each is finished, or released for another replica.
  *
  * | step | does                                                    | at most                   |
  * |------|---------------------------------------------------------|---------------------------|
- * | 1    | /readyz answers 503, submissions are refused; reads,    | at once                   |
- * |      | joins and results get answers with Connection: close    |                           |
- * | 2    | claims nothing more, finishes running attempts,         | FINISH_MAX_MS, hurried 0, |
- * |      | releases the rest                                       | and GIVE_BACK_MAX_MS      |
+ * | 1    | /readyz answers 503, submissions are refused; reads and | at once                   |
+ * |      | results get Connection: close                           |                           |
+ * | 2    | finishes running attempts, releases the rest            | FINISH_MAX_MS, hurried 0, |
+ * |      |                                                         | and GIVE_BACK_MAX_MS      |
  * | 3    | ends the remaining waits: 202 with the job              | at once                   |
- * | 4    | closes the public port: first new callers, then answers | CLOSE_MAX_MS;             |
- * |      | under way, then connections                             | hurried: HURRIED_MAX_MS   |
- * | 5    | begins no more notifications, finishes those under way, | DELIVER_MAX_MS or the     |
- * |      | releases the rest                                       | rest of DRAIN_MS_MAX,     |
+ * | 4    | closes the public port after answers under way          | CLOSE_MAX_MS;             |
+ * |      |                                                         | hurried: HURRIED_MAX_MS   |
+ * | 5    | finishes notifications under way, releases the rest     | DELIVER_MAX_MS or the     |
+ * |      |                                                         | rest of DRAIN_MS_MAX,     |
  * |      |                                                         | hurried 0, and            |
  * |      |                                                         | LET_GO_MAX_MS             |
  * | 6    | closes the registry: nodes go to another replica        | the server's own 1 s      |
  * | 7    | closes the rest, the database last                      | REST_MAX_MS in all        |
  *
- * The total is at most DRAIN_MS_MAX, even if a database, a node or a receiver hangs: a supervisor
- * that waits 150 s need not kill. The process's end closes what is still open; leases that it could
- * not release run out.
+ * A supervisor that waits 150 s need not kill, even if a database, a node or a receiver hangs.
+ * Waits end after the attempts, so that callers whose image is being processed still get it.
  *
- * Waits end after the attempts, so callers whose image is being processed still get it.
- *
- * | cause                                          | effect                                   |
- * |------------------------------------------------|------------------------------------------|
- * | SIGTERM, SIGINT                                | drain                                    |
- * | either again within a second of the last       | nothing: terminals and npm send it twice |
- * | either again later                             | hurry                                    |
- * | the parent's IPC channel closes                | hurry: the parent is gone                |
+ * SIGTERM and SIGINT drain. Again within a second they do nothing, because terminals and npm send
+ * them twice; later they hurry. The parent's closed IPC channel hurries, too.
  */
 
 import { addAbortListener } from 'node:events';
@@ -39,20 +31,18 @@ import type { Logger } from 'pino';
 export const FINISH_MAX_MS = 130_000;
 /** An attempt's 15 s and time to write its end. */
 const DELIVER_MAX_MS = 18_000;
-/** For answers under way. Result downloads are among them; callers can restart those. */
+/** Result downloads are among them; callers can restart those. */
 const CLOSE_MAX_MS = 5000;
 /** Time to write that jobs are free again. */
 const GIVE_BACK_MAX_MS = 5000;
-/** Time to release notifications, after callers were answered. */
 const LET_GO_MAX_MS = 2000;
 const REST_MAX_MS = 6000;
 /** Enough for the short answers of the waits that just ended. */
 const HURRIED_MAX_MS = 500;
 /** The registry's own SHUTDOWN_GRACE_MS. */
 const REGISTRY_MAX_MS = 1000;
-/** For releasing deliveries and for the steps after them. */
 const AFTER_DELIVERIES_MS = LET_GO_MAX_MS + REGISTRY_MAX_MS + REST_MAX_MS;
-/** The whole drain. Deliveries get what runs and answers leave. */
+/** Deliveries get what runs and answers leave. */
 export const DRAIN_MS_MAX = FINISH_MAX_MS + GIVE_BACK_MAX_MS + CLOSE_MAX_MS + AFTER_DELIVERIES_MS;
 
 export interface DrainSteps {
@@ -128,7 +118,6 @@ async function finish({ hurry, log }: DrainOptions, finishing: Finishing): Promi
   const finished = work(limitMs).catch((err: unknown) => {
     log.error({ err }, `finishing ${name} failed`);
   });
-  // First waits for the work, then for its release.
   const inTime = await settledWithin(finished, limitMs, hurry);
   if (!inTime && !(await settledWithin(finished, giveBackMaxMs))) {
     log.warn(`${name} are left to the end of their leases: they could not be given back`);

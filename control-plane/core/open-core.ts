@@ -206,7 +206,6 @@ async function composeRunning(base: Base) {
   };
 }
 
-/** In the order of the configuration's list. */
 export async function openPackages(
   core: Omit<Core, 'config'> & { readonly config: Config },
 ): Promise<readonly PackageParts[]> {
@@ -247,7 +246,7 @@ function composeBackground(base: Base, fleet: Fleet, plugged: readonly PackagePa
     start() {
       for (const loop of [delivery, ...loops]) loop.start();
     },
-    /** All but `delivery`, which the drain stops separately. */
+    /** The drain stops `delivery` separately. */
     async stopRest() {
       await Promise.all(loops.map(loop => loop.stop()));
     },

@@ -1,5 +1,3 @@
-/** Opens the base of everything else: certificates, storages, database and stores, secrets. */
-
 import { databaseCertificates, openCurrentDatabase } from '@matting/database/connect.ts';
 import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { NODE_TIMING } from '@matting/nodes/registry-server.ts';
@@ -26,7 +24,6 @@ import { renderOutboxBody } from './webhooks/send-webhooks.ts';
 
 export const TIMING = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
 
-/** Lease durations; tests use shorter ones. */
 export type Timing = Readonly<typeof TIMING>;
 
 /** Rejects with nothing left open. The caller closes `tls` and `stores`. */
@@ -74,7 +71,6 @@ export function settledOf({ packages }: Pick<Config, 'packages'>): SettledStep[]
   return packages.flatMap(({ use }) => use.settled ?? []);
 }
 
-/** Every composing function gets this. */
 export interface Base extends Awaited<ReturnType<typeof openResources>> {
   readonly about: About;
   readonly config: Config;

@@ -45,7 +45,6 @@ export interface Package<Settings = unknown> {
   readonly storageKind?: StorageKind;
   readonly loadCommands?: () => Promise<AddCommands>;
   readSettings?(reader: EnvReader, core: CoreSettings): Settings;
-  /** Every start logs these lines about the settings. */
   warnings?(settings: Settings): readonly string[];
   /** Whether owners of accounts can buy credits; absent: no. */
   sells?(settings: Settings): boolean;
@@ -55,7 +54,6 @@ export interface Package<Settings = unknown> {
 
 export interface About {
   readonly version: string;
-  /** The text of docs/errors.md. */
   readonly errorsPage: string;
 }
 
@@ -63,7 +61,6 @@ export interface Core {
   readonly config: CoreSettings;
   readonly about: About;
   readonly log: Logger;
-  /** Holder of this replica's leases. */
   readonly replicaId: string;
   /** For the package's own tables only. Read the core's rows through `stores` and `services`. */
   readonly database: Database;
@@ -78,7 +75,6 @@ export interface Core {
 
 /** For reading. Only the core claims, ends and charges jobs. */
 export interface CoreStores {
-  /** For jobs that a package makes. */
   readonly groups: Stores['groups'];
   readonly accounts: Pick<Stores['accounts'], 'findByNameOrId'>;
   readonly apiKeys: Pick<Stores['apiKeys'], 'find' | 'list' | 'listExpiring' | 'listNewest'>;
@@ -92,7 +88,6 @@ export interface CoreStores {
   readonly outbox: DeliveryParts['outbox'] & Pick<Stores['outbox'], 'list' | 'mailsWaiting'>;
 }
 
-/** Use cases of the core for routes and pages of packages. */
 export interface CoreServices
   extends Pick<
     AppServices,
@@ -108,7 +103,7 @@ export interface CoreServices
   > {
   readonly blobs: Pick<BlobStore, 'openRead' | 'remove'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
-  /** Tells this replica at once about a job or a message that the package ended. */
+  /** Tells this replica at once about an end. */
   readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
   readonly keyUses: Pick<KeyUses, 'note'>;
   readonly manageKeys: ManageKeys;
@@ -125,7 +120,6 @@ export interface PackageParts {
   readonly operatorPages?: ((app: FastifyInstance) => void) | undefined;
   /** Run from when the ports listen until the drain. */
   readonly loops?: readonly Loop[];
-  /** Old rows that the sweep removes. */
   readonly removals?: readonly Removal[];
 }
 
@@ -139,7 +133,7 @@ export interface ConfiguredPackage {
   readonly settings: unknown;
 }
 
-/** The core's and the packages', in the order in which they run. */
+/** In the order in which they run. */
 export function migrationsOf(packages: readonly Package[]): MigrationSeries[] {
   return [CORE_MIGRATIONS, ...packages.flatMap(({ migrations }) => migrations ?? [])];
 }

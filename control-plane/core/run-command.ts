@@ -1,7 +1,3 @@
-/**
- * Runs the operator's commands, the core's and those of packages. The entry file ends the process.
- */
-
 import { setTimeout as delay } from 'node:timers/promises';
 import { DatabaseOpenError } from '@matting/database/connect.ts';
 import { migrate, SchemaError } from '@matting/database/migrate.ts';
@@ -37,19 +33,15 @@ const FAILED_EXIT_CODE = 1;
 /** EX_USAGE of sysexits.h: the command line is wrong. */
 const USAGE_EXIT_CODE = 64;
 
-/** The order of the help; other commands come last. */
+/** Other commands come last. */
 const HELP_ORDER = [
   ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'batches', 'mails', 'nodes'],
   ...['orders', 'storage', 'doctor', 'backup', 'restore', 'webhooks'],
 ];
 
-/**
- * Commands that may create the database or change its tables. A starting control plane and
- * `restore` may, too.
- */
+/** May create the database or change its tables. */
 const SETTING_UP: readonly string[] = ['migrate', 'bootstrap'];
 
-/** @returns the command's exit code; errors are already printed on `err` */
 export async function runCommand(
   args: readonly string[],
   output: CliOutput,
@@ -124,7 +116,7 @@ function createProgram(context: CliContext, output: CliOutput, ofPackages: reado
   });
 }
 
-/** Except for commands that define it themselves or print nothing else. */
+/** Except for commands that define it or print nothing else. */
 function addJsonOptions(command: Command): void {
   for (const sub of command.commands) addJsonOptions(sub);
   const isOwn = command.options.some(({ long }) => long === '--json');
@@ -156,7 +148,7 @@ function addMigrateCommand(program: Command, context: CliContext): void {
     });
 }
 
-/** Prints each reason for the wait once. @throws the last DatabaseOpenError when the time is up */
+/** @throws the last DatabaseOpenError when the time is up */
 async function whenOpened<T>(
   context: CliContext,
   waitS: number,

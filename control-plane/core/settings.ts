@@ -60,13 +60,12 @@ export function readCoreSettings(
     }),
     ...readStorage(reader.section('Database and storage'), database.dataDir, storageKinds),
     ...readSecrets(reader, database.databaseUrl),
-    /** For the registry and for the channels to nodes. */
     tls: readTlsSettings(reader),
     ...readTimes(reader),
     modelsOffered: readModelsOffered(reader, SELECTABLE_NAME),
     ...readLimits(reader.section('Limits')),
     ...readOutgoing(reader.section('URLs of callers and webhooks')),
-    /** Concurrent look-ups of callers' host names by the system's resolver. */
+    /** Look-ups by the system's resolver at once. */
     systemLookupsMax: systemLookupsMax(env),
     onDemand: reader.section('Nodes on demand').boolean('MATTING_NODES_ON_DEMAND', {
       about: `Accepts jobs while no node lives, for nodes that
@@ -101,7 +100,6 @@ function readInnerPorts(reader: EnvReader) {
   };
 }
 
-/** Part of a comment in User-Agent. */
 const FETCH_CONTACT = /^[\x21-\x27\x2a-\x5b\x5d-\x7e]{1,200}$/;
 
 function readOutgoing(reader: EnvReader) {

@@ -35,7 +35,7 @@ export interface PackageSteps {
 
 const NO_STEPS: PackageSteps = { submission: [], keyRevoked: [], ledgerAudit: [] };
 
-/** For commands, checks and backups, which end no job. */
+/** They end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
 export type Stores = Omit<StoresWithoutEnds, 'groups' | 'queue'> & {

@@ -1,7 +1,6 @@
 /**
- * The core's tables for Kysely; migrations/ creates them. A package declares its own, such as
- * portal/tables.ts. Times are UTC milliseconds by the database's clock. Identifiers compare byte by
- * byte. Nothing relies on the order of insertion.
+ * A package declares its own tables. Times are UTC milliseconds by the database's clock.
+ * Identifiers compare byte by byte. Nothing relies on the order of insertion.
  */
 
 import type { Generated } from 'kysely';
@@ -22,9 +21,9 @@ interface LedgerAuditsTable {
   last_problems: number | null;
 }
 
-/** The parts of a job's row: docs/adr/0066. These columns hold the request. */
+/** docs/adr/0066 describes the parts of a job's row. */
 interface RequestColumns {
-  /** An open job must download this: image_url, or else background_url. */
+  /** Still to download: image_url, or else background_url. */
   source_url: string | null;
   input_blob: string | null;
   input_bytes: number | null;
@@ -42,7 +41,6 @@ interface RequestColumns {
   background_url: string | null;
   /** JSON of the stored JobInput. */
   background: string | null;
-  /** JSON of the Hints. */
   hints: string | null;
   /** JSON of the stored JobInput, if the hints are a picture. */
   hints_file: string | null;
@@ -76,7 +74,6 @@ interface ResultColumns {
   failure_code: string | null;
   failure_detail: string | null;
   failure_retryable: number | null;
-  /** JSON: stage to milliseconds. */
   timings: string | null;
 }
 
@@ -87,7 +84,6 @@ interface CallbackColumns {
   callback_secret_key_id: string | null;
 }
 
-/** For corrections of the job (core/corrections/). */
 interface FamilyColumns {
   /** JSON: texts of finishing fields, which corrections inherit; null: not correctable. */
   correctable: string | null;
@@ -110,7 +106,7 @@ declare module '@matting/queue/tables.ts' {
   interface JobsTable extends RequestColumns, ResultColumns, CallbackColumns, FamilyColumns {}
 }
 
-/** A row for each lost result (results/lost-result-store.ts). */
+/** results/lost-result-store.ts */
 interface LostResultsTable {
   job_id: string;
   account_id: string;
@@ -121,7 +117,7 @@ interface LostResultsTable {
   settled_at: number | null;
 }
 
-/** Messages and their delivery: core/webhooks/outbox-store.ts. */
+/** core/webhooks/outbox-store.ts */
 interface OutboxTable {
   /** The job's id for a job's end; otherwise an id that no job has. */
   id: string;
@@ -131,15 +127,13 @@ interface OutboxTable {
   address: string;
   /** `<host>:<port>` of a URL; empty for mails. */
   receiver: string;
-  /** For mails only. */
   subject: string | null;
   /** Rendered once and sealed; empty once the secret is erased or the mail has ended. */
   body: string;
-  /** For webhooks only. */
   secret: Uint8Array | null;
   /** Empty for mails. */
   secret_key_id: string | null;
-  /** Set while a secret is stored: when it must be erased, delivered or not. */
+  /** When the secret must be erased, delivered or not. */
   secret_erase_at: number | null;
   status: CallbackStatus;
   attempts: number;
@@ -150,7 +144,6 @@ interface OutboxTable {
   last_duration_ms: number | null;
   /** core/webhooks/attempt-log.ts; null: no attempt was made. */
   attempt_log: string | null;
-  /** Set while the notification is pending. */
   next_attempt_at: number | null;
   lease_holder: string | null;
   lease_expires_at: number | null;
@@ -169,7 +162,7 @@ interface SecretsCanaryTable {
   created_at: number;
 }
 
-/** At most one row, for the sweep's lease (core/retention/sweep-store.ts). */
+/** core/retention/sweep-store.ts */
 interface SweepsTable {
   id: string;
   lease_holder: string | null;
@@ -177,7 +170,6 @@ interface SweepsTable {
   fence: number;
   /** The current part of the walk over the blobs; WALK_PARTS: it has ended. */
   walk_part: number;
-  /** Null: no walk began yet. */
   walk_began_at: number | null;
   /** Releases up to 0.3.0 keep their place in a review of live results here. */
   look_due_at: number | null;

@@ -1,5 +1,3 @@
-/** `accounts create|list` and `bootstrap`. */
-
 import type { Database } from '@matting/database/database.ts';
 import type { Command } from 'commander';
 import { OperateAccounts } from '../operator/operate-accounts.ts';

@@ -1,5 +1,3 @@
-/** Parses arguments, or refuses them with a sentence. */
-
 import { isName, NAME_LENGTH_MAX } from '@matting/accounts/account-store.ts';
 import {
   CREDITS_AMOUNT_MAX,
@@ -20,7 +18,6 @@ export function parseName(text: string): string {
   return name;
 }
 
-/** An option's parser that prints `refusal` for text that `read` refuses. */
 export function typed<T>(read: (text: string) => T | undefined, refusal: string) {
   return (text: string): T => {
     const value = read(text);
@@ -34,7 +31,7 @@ export const parseCredits = typed(text => {
   return isCreditAmount(credits) ? credits : undefined;
 }, `Use a whole number of credits from 1 to ${CREDITS_AMOUNT_MAX}.`);
 
-/** @param refusal the error for any other text; reads at most nine digits */
+/** @param refusal for any other text; reads at most nine digits */
 export function wholeNumber(
   min: number,
   max: number,

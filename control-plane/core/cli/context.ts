@@ -1,5 +1,3 @@
-/** What every command gets: an output, and the database, opened on demand. */
-
 import { openCurrentDatabase, openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';
 import type { MigrationSeries } from '@matting/database/migrate.ts';
@@ -28,21 +26,16 @@ export interface CliOutput {
   interrupted?(): Promise<void>;
 }
 
-/** The variables that commands read. */
 export interface CommandConfig extends CoreSettings {
   readonly warnings: readonly string[];
 }
 
-/** Adds a package's commands, and its options to the core's commands, which already exist. */
 export type AddCommands = (program: Command, context: CliContext) => void;
 
-/** Parts of packages that other commands need, too. */
 interface CliPackages {
   /** Kinds of storage URL in addition to directories. */
   readonly storageKinds: readonly StorageKind[];
-  /** Series of tables in addition to the core's. */
   readonly migrations: readonly MigrationSeries[];
-  /** The packages' steps in the stores. */
   readonly steps: PackageSteps;
   /** Reads every variable, as a start does. @throws ConfigError */
   readonly loadConfig: (env: Environment) => CommandConfig;
@@ -92,10 +85,7 @@ export class CliContext {
     else for (const line of lines()) this.print(line);
   }
 
-  /**
-   * Opens the stores for `work` and closes them. Unless the command sets up, the database must
-   * exist and be current.
-   */
+  /** Unless the command sets up, the database must exist and be current. */
   async withStores<T>(
     work: (stores: StoresWithoutEnds, database: Database) => Promise<T>,
   ): Promise<T> {

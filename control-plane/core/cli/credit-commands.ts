@@ -1,4 +1,3 @@
-/** `credits grant|revoke|show|check|repay-lost`. */
 import { randomUUID } from 'node:crypto';
 import {
   missingOfStorage,
@@ -176,7 +175,6 @@ async function check(context: CliContext, nameOrId: string | undefined) {
     );
 }
 
-/** The first line comes after PROGRESS_INTERVAL_MS, so a short check prints none. */
 function progressLines(context: CliContext) {
   let nextAtMs = performance.now() + PROGRESS_INTERVAL_MS;
   return ({ accounts, entries, jobs }: { accounts: number; entries: number; jobs: number }) => {

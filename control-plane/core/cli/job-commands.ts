@@ -1,5 +1,3 @@
-/** `jobs list|show|retry`, for the jobs of all accounts. */
-
 import { UNPAID } from '@matting/queue/job.ts';
 import { type Command, Option } from 'commander';
 import type { OperatorJob } from '../operator/operate-jobs.ts';

@@ -1,7 +1,4 @@
-/**
- * `keys create|set|rotate|revoke|list`. Only create and rotate print the key, once; it is never
- * stored.
- */
+/** Only create and rotate print the key, once; it is never stored. */
 
 import { apiKeyIdOf } from '@matting/accounts/keys/api-key-token.ts';
 import {

@@ -1,4 +1,3 @@
-/** `nodes list|drain|undrain`. */
 import type { Command } from 'commander';
 import { OperateNodes } from '../operator/operate-nodes.ts';
 import { type CliContext, table } from './context.ts';

@@ -1,7 +1,4 @@
-/**
- * `webhooks list`, `retry`, and `listen`, a receiver for developers. Prints a URL's receiver only,
- * never the URL.
- */
+/** Prints a URL's receiver only, never the URL. */
 
 import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
@@ -24,8 +21,6 @@ import {
 import { NOTIFICATION_STATUSES } from '../webhooks/outbox-listing.ts';
 import { wholeNumber } from './arguments.ts';
 import { type CliContext, CommandError, table } from './context.ts';
-
-/* The receiver on loopback, which checks the signature of every delivery. */
 
 const BODY_BYTES_MAX = 1_048_576;
 const JOBS_REMEMBERED_MAX = 10_000;
@@ -61,7 +56,6 @@ async function openWebhookListener(
         const delivery = { atMs, jobId, type, wrong, repeat, status: answered };
         onDelivery({ ...delivery, body: body.toString('utf8') });
       },
-      // The sender broke off, or its body is too large, so it gets no answer.
       () => response.destroy(),
     );
   });

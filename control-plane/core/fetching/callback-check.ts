@@ -1,7 +1,4 @@
-/**
- * Checks a callback_url at submission, so that callers learn early of a URL that cannot work.
- * Delivery checks the addresses again, since they change.
- */
+/** Tells callers early of a URL that cannot work. Delivery checks the addresses again. */
 
 import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/callback-url.ts';
 import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
@@ -12,10 +9,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 
 const RESOLVE_MS = 2_000;
 
-/**
- * Judges the text alone; CallbackAddressCheck judges addresses. @throws ContractError
- * INVALID_CALLBACK
- */
+/** Judges the text alone. @throws ContractError INVALID_CALLBACK */
 export function requireCallbackUrl(text: string, policy: CallbackPolicy): void {
   const wrong = wrongWithCallbackUrl(text, policy);
   if (wrong !== undefined) throw invalidCallback('callback_url', wrong);
@@ -39,7 +33,6 @@ export class CallbackAddressCheck {
     this.#resolveMs = resolveMs;
   }
 
-  /** For the callback of a new job. @throws ContractError INVALID_CALLBACK */
   async requireOf(
     callback: { readonly url: string; readonly secret: string } | undefined,
     accountId: string,
@@ -63,7 +56,7 @@ export class CallbackAddressCheck {
       const signal = AbortSignal.timeout(this.#resolveMs);
       await this.#guard.requireAddresses(host, signal, accountId);
     } catch (error) {
-      // A slow or broken resolver does not make the URL wrong: delivery resolves it again.
+      // Delivery resolves it again.
       if (!(error instanceof ForbiddenUrlError)) return;
       throw invalidCallback('callback_url', `is not usable: ${error.message}`, error);
     }

@@ -1,5 +1,3 @@
-/** Downloads an image into the blob store, with the contract's checks and error codes. */
-
 import {
   FetchFailedError,
   FetchTooLargeError,

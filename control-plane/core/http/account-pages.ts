@@ -3,7 +3,6 @@ import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { JobsShown } from '../groups/job-groups.ts';
 import type { ViewedJob } from '../jobs/job.ts';
 
-/** A list of one kind of thing that an account has, each with a page that lists its jobs. */
 export interface AccountPage {
   /**
    * The list is at `/account/<name>`, a thing at `/account/<name>/<id>`. A form posts an action to
@@ -11,15 +10,12 @@ export interface AccountPage {
    */
   readonly name: string;
   readonly words: Readonly<Record<'en' | 'zh-CN', AccountPageWords>>;
-  /** The type of webhooks about a thing, found by its id. */
+  /** The type of webhooks about a thing. */
   readonly event?: string;
   readonly actions: Readonly<Record<string, AccountAction>>;
-  /** The newest first, in bounded number. */
+  /** The newest first; bounded. */
   list(accountId: string): Promise<readonly AccountThing[]>;
-  /**
-   * With its jobs from the position `from` on, or only the jobs that `only` selects. Undefined: the
-   * account has no such thing.
-   */
+  /** Its jobs from position `from` on, perhaps only some. Undefined: no such thing. */
   find(
     id: string,
     of: {
@@ -47,8 +43,8 @@ interface AccountAction {
 type Texts<Name extends string = string> = Readonly<Record<Name, string>>;
 
 /**
- * `ended` is such as `{done} of {all}`, `part` such as `Picture {number}`: a job without a
- * reference. `confirm` is the question before an action.
+ * `ended`: such as `{done} of {all}`. `part`: such as `Picture {number}`, a job without a
+ * reference. `confirm`: the question before an action.
  */
 interface AccountPageWords
   extends Texts<'title' | 'lead' | 'created' | 'state' | 'progress' | 'failed' | 'thing' | 'ended'>,
@@ -70,17 +66,15 @@ interface AccountThing {
   readonly ended: number;
   readonly all: number;
   readonly failed: number;
-  /** Undefined: no action makes sense now. */
   readonly action: string | undefined;
 }
 
 interface AccountThingPage extends AccountThing {
   /** Null: the page reloads by itself. */
   readonly finishedAtMs: number | null;
-  /** By names in the words' `states`. */
   readonly counts: Readonly<Record<string, number>>;
-  /** In order of position, in bounded number. */
+  /** In order of position; bounded. */
   readonly jobs: readonly ViewedJob[];
-  /** First position of the next page; undefined: this is the last. */
+  /** Undefined: this is the last page. */
   readonly next: number | undefined;
 }

@@ -179,11 +179,9 @@ const JSON_HEADERS: Headers = { 'content-type': 'application/json' };
 
 /** A package that serves documents for people describes them here. */
 export interface DocumentPages {
-  /** Browsers are redirected from `/` to this path. */
   readonly homePath: string;
-  /** `/` names this path to programs. */
   readonly docsPath: string;
-  /** The error page for browsers, and as Markdown with its links for programs. */
+  /** For browsers, and as Markdown for programs. */
   errors(document: unknown): { html(): string; markdown(): string };
   readonly headers: Headers;
 }
@@ -226,7 +224,7 @@ function registerRoot(app: FastifyInstance, { pages, pathPrefix }: DocumentOptio
   });
 }
 
-/** Render it only for a request: the document is complete once every route is registered. */
+/** Complete once every route is registered, so rendered for a request only. */
 export type ServedDocument = ReturnType<typeof servedDocument>;
 
 export function servedDocument(app: FastifyInstance, sources: DocumentSources) {
@@ -235,7 +233,6 @@ export function servedDocument(app: FastifyInstance, sources: DocumentSources) {
   return () => (served ??= servedBy(app, whole));
 }
 
-/** Leaves out the paths of packages that are not installed. */
 function servedBy(app: FastifyInstance, document: ReturnType<typeof openApiDocument>) {
   const paths = Object.entries(document.paths).filter(([path, operations]) => {
     const url = path.replaceAll(/\{(\w+)\}/g, ':$1');
@@ -245,7 +242,6 @@ function servedBy(app: FastifyInstance, document: ReturnType<typeof openApiDocum
   return { ...document, paths: Object.fromEntries(paths) };
 }
 
-/** Programs that accept anything get the plain form. */
 function takesHtml({ headers }: FastifyRequest): boolean {
   return /\btext\/html\b/i.test(headers.accept ?? '');
 }
@@ -255,7 +251,7 @@ interface Prepared {
   readonly headers: Headers;
 }
 
-/** Renders at the first request, so that start-up does not wait. */
+/** Renders at the first request, not at the start. */
 function prepare(render: () => string, headers: Headers): Prepared {
   let body: Buffer | undefined;
   return {
@@ -264,7 +260,6 @@ function prepare(render: () => string, headers: Headers): Prepared {
   };
 }
 
-/** @param forBrowsers the answer to a request that names HTML */
 function serve(app: FastifyInstance, path: string, plain: Prepared, forBrowsers = plain): void {
   app.get(path, async (request, reply) => {
     const { body, headers } = takesHtml(request) ? forBrowsers : plain;

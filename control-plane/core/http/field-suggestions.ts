@@ -1,4 +1,3 @@
-/** Finds the field or header of /v1 that a caller misspelt. */
 import { nearName, plainName } from '@matting/http/near-names.ts';
 
 const HEADERS: readonly (readonly [header: string, ...names: string[]])[] = [
@@ -7,8 +6,8 @@ const HEADERS: readonly (readonly [header: string, ...names: string[]])[] = [
 ];
 
 /**
- * The hint for an error: what to send instead. @param known fields of this form of the body
- * @param missing a required field that the request lacks, which the unknown one may hold
+ * What to send instead of a misspelt field of /v1. @param known fields of this form of the body
+ * @param missing a required field that the request lacks
  */
 export function suggestField(name: string, known: readonly string[], missing = ''): string {
   const plain = plainName(name);
@@ -21,7 +20,6 @@ export function suggestField(name: string, known: readonly string[], missing = '
   return `${missing} GET /v1/openapi.json lists the fields.`.trimStart();
 }
 
-/** Undefined: no known name is similar. */
 export function similarName(name: string, known: readonly string[]): string | undefined {
   const plain = plainName(name);
   return known.find(one => plainName(one) === plain) ?? nearName(name, known);

@@ -1,7 +1,6 @@
 /**
- * Checks of headers before a body byte is read, in the contract's order: Authorization,
- * Idempotency-Key, the rates of key and account, and for submissions the body's headers and the
- * account's open submissions.
+ * Checks before a body byte is read, in the contract's order: Authorization, Idempotency-Key, rates
+ * of key and account; for submissions the body's headers and the account's open submissions.
  */
 
 import type { Caller } from '@matting/accounts/keys/caller.ts';
@@ -23,14 +22,13 @@ import { requireBodyForm } from './read-matting-body.ts';
 
 /** RFC 6750 section 2.1, with any number of spaces after the scheme. */
 const BEARER = /^Bearer +([A-Za-z0-9._~+/-]+=*)$/i;
-/** Far above the length of any key of this service. */
 const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
 const UNKNOWN_KEY =
   'The API key is unknown or revoked. Send a key of this service, which begins with mk_.';
 
-/** Accounts of requests that have a session of the account area instead of a key. */
+/** For requests with a session of the account area. */
 const accounts = new WeakMap<FastifyRequest, string>();
 
 interface KeyServices {
@@ -89,7 +87,7 @@ export function noteKnownAccount(request: FastifyRequest, accountId: string): vo
   accounts.set(request, accountId);
 }
 
-/** By API key or session; undefined: a stranger's request. */
+/** Undefined: neither a key nor a session. */
 export function knownAccountOf(request: FastifyRequest): string | undefined {
   return callers.get(request)?.accountId ?? accounts.get(request);
 }
@@ -100,7 +98,6 @@ export function callerOf(request: FastifyRequest): Caller {
   return caller;
 }
 
-/** @throws ContractError MISSING_API_KEY, INVALID_API_KEY */
 function bearerTokenOf(request: FastifyRequest): string {
   const values = headerValues(request.raw, 'authorization');
   if (values.length > 1) {
@@ -129,8 +126,7 @@ function bearerTokenOf(request: FastifyRequest): string {
 }
 
 /**
- * X-Api-Key, else Authorization: Bearer, for interfaces whose clients send either. If X-Api-Key is
- * there, Authorization may belong to a proxy and is ignored.
+ * X-Api-Key, else Authorization: Bearer: with X-Api-Key, Authorization may be a proxy's.
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
  */
 export function apiKeyOf(request: FastifyRequest): string {
@@ -158,8 +154,7 @@ export interface NamedRate extends RateState {
 }
 
 /**
- * The onRequest hook for the account's rate and for the key's own, if it has one. The key's comes
- * first: a request that it refuses costs the account nothing.
+ * The key's own rate comes first: a request that it refuses costs the account nothing.
  * @param setHeaders gets every rate counted so far, the last first
  * @throws ContractError RATE_LIMITED
  */
@@ -226,10 +221,9 @@ export function createHeaderChecks(
   ];
   return {
     submission: submissionOf(requireBodyForm),
-    /** The same checks with another check of the body's headers. */
     submissionOf,
     read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
-    /** A DELETE changes jobs, so it needs the submit scope, and is as cheap as a read. */
+    /** Changes jobs, but is as cheap as a read. */
     deletion: [apiKey, readKey, reads] satisfies Check[],
     account: [requireApiKey(services, 'account'), readKey, reads] satisfies Check[],
     models: [requireApiKey(services, undefined), readKey, reads] satisfies Check[],

@@ -1,4 +1,3 @@
-/** GET /v1/matting/jobs, GET and DELETE /v1/matting/jobs/<id>. */
 import { noteJob } from '@matting/http/answer-log.ts';
 import { LIGHT, MIDDLING } from '@matting/http/answer-shares.ts';
 import { queryOf, requireLimit } from '@matting/http/body-fields.ts';
@@ -45,7 +44,6 @@ export function registerJobRoutes(
   });
 }
 
-/** @throws ContractError INVALID_REQUEST, INVALID_PARAMETER */
 function readFilter(target: string): Omit<CallerJobFilter, 'apiKeyId'> {
   const given = queryOf(target, ['status', 'reference', 'limit', 'cursor']);
   const [status, limit, after] = ['status', 'limit', 'cursor'].map(name => given.get(name));

@@ -1,4 +1,3 @@
-/** POST /v1/matting and POST /v1/matting/jobs. */
 import type { Readable } from 'node:stream';
 import { noteJob } from '@matting/http/answer-log.ts';
 import {
@@ -65,7 +64,7 @@ class MattingRoutes {
   async submitSync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
     const preferences = parsePrefer(request.headers.prefer);
     const waits = !preferences.respondAsync || preferences.waitS !== undefined;
-    // Only Accept decides the kind of answer; Prefer decides only the wait.
+    // Prefer decides only the wait.
     const accepts = acceptedAnswers(request.headers.accept);
     const mode = waits ? 'sync' : 'async';
     const submitted = await this.#submit(request, reply, { mode, accepts });
@@ -98,7 +97,7 @@ class MattingRoutes {
     return this.#answerWithoutWaiting(reply, ended);
   }
 
-  /** If it creates no job, it removes what was stored of the body. */
+  /** Removes the stored body unless it creates a job. */
   async #submit(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -155,7 +154,6 @@ class MattingRoutes {
     return reply.code(200).send(stream);
   }
 
-  /** A replay names a result only if its file exists. */
   async #requireResult(job: ViewedJob): Promise<void> {
     try {
       await this.#parts.resultDownload.fileOf(job).requireThere();
@@ -176,7 +174,7 @@ class MattingRoutes {
   }
 }
 
-/** Names the honoured preferences. A wait longer than the service's limit is not honoured. */
+/** A wait beyond the service's limit is not honoured. */
 function setPreferenceApplied(reply: FastifyReply, preferences: Preferences, waitMs: number): void {
   const { respondAsync, waitS } = preferences;
   const applied = [

@@ -1,7 +1,4 @@
-/**
- * The operator's port: /metrics without a key, /operator as JSON with the operator key, and pages.
- * It is a separate port, so a proxy of the public port cannot expose it.
- */
+/** A port of its own, so that a proxy of the public port cannot expose it. */
 import { onAnswerEnd } from '@matting/http/answer-end.ts';
 import { awaitBodies, createPort, operatorConnectionsMax } from '@matting/http/connections.ts';
 import { answeredCodeOf } from '@matting/http/error-handler.ts';
@@ -42,7 +39,7 @@ const UNREAD_ANSWERS_MAX = 32;
 
 interface OperatorAppOptions {
   readonly baseUrl: string;
-  /** As configured: an address, or the host name of requests to this port. */
+  /** An address, or the host name of requests to this port. */
   readonly host: string;
   /** Undefined: /operator is off. */
   readonly operatorKey: string | undefined;
@@ -68,7 +65,7 @@ export function buildOperatorApp(
       http: { connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS },
     },
   });
-  // No key is known before a form or header is read, so everybody is a stranger.
+  // No key is known before a form or header is read.
   const room = guardHttpServer(app.server, {
     spareShare: SPARE_SHARE,
     bodiesShare: BODIES_SHARE,
@@ -78,7 +75,6 @@ export function buildOperatorApp(
   onAnswerEnd(app, (request, _reply, end) => {
     const { url: route } = request.routeOptions;
     const answered = { route, code: answeredCodeOf(request), ...end };
-    // A scrape every few seconds is worth a line only if its reader gives up.
     if (route !== '/metrics' || end.left) request.log.info(answered, 'answered the operator');
   });
   checkRequests(app);
@@ -100,9 +96,8 @@ export function buildOperatorApp(
 }
 
 /**
- * /metrics needs a key if this service itself sent the request or the host name is foreign: defends
- * against SSRF and DNS rebinding. Pages and /operator always need a key, so they answer under every
- * host name, such as that of an operator's proxy.
+ * /metrics needs a key if this service itself sent the request or the host name is foreign: against
+ * SSRF and DNS rebinding.
  * @throws ContractError INVALID_OPERATOR_KEY
  */
 function requireMetricsAccess({
@@ -142,7 +137,6 @@ function requireOperatorKey(key: string | undefined): onRequestHookHandler {
   };
 }
 
-/** @throws ContractError INVALID_OPERATOR_KEY */
 function requireKey(request: FastifyRequest, key: string | undefined, detail: string): void {
   const given = bearerOf(request);
   if (key !== undefined && given !== undefined && isSameToken(given, key)) return;
@@ -187,7 +181,6 @@ function registerOperatorRoutes(
 
 const ACCOUNT_LENGTH_MAX = 64;
 
-/** @throws ContractError INVALID_REQUEST that names every wrong parameter */
 function questionOf(request: FastifyRequest): JobQuestion {
   const query = request.query as Record<string, string | string[] | undefined>;
   const errors: FieldError[] = [];

@@ -6,12 +6,11 @@ const ADDRESS = /(\s(?:href|src|action|formaction|poster)=")(?=\/(?!\/))/g;
 const MARKDOWN_LINK = /(\]\()(?=\/(?!\/))/g;
 const PATH = /^\/(?!\/)/;
 
-/** @returns the base URL's path without its last slash; empty if it has none */
+/** Without its last slash; empty if it has no path. */
 export function pathPrefixOf(baseUrl: string): string {
   return new URL(baseUrl).pathname.replace(/\/$/, '');
 }
 
-/** Adds the path to the addresses of this host in pages, assets and redirects. */
 export function addPathPrefix(app: FastifyInstance, baseUrl: string): void {
   const prefix = pathPrefixOf(baseUrl);
   if (prefix === '') return;

@@ -1,5 +1,3 @@
-/** Every route, hook and limit of the public port, in the order they apply. */
-
 import { type Answered, addAnswerLog } from '@matting/http/answer-log.ts';
 import { AnswerShares, HEAVY, LIGHT } from '@matting/http/answer-shares.ts';
 import {
@@ -45,19 +43,17 @@ const HEADERS_TIMEOUT_MS = 15_000;
 const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
 /** Longer than a load balancer's usual 60 s, so that the balancer closes first. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
-/** Added to the longest wait: after that the server closes a connection on which nothing moves. */
+/** Added to the longest wait; then an idle connection closes. */
 const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 /** Large, so that the routes judge parameters and answer the contract's errors. */
 const PARAM_LENGTH_MAX = 16 * 1024;
-/** On this path Accept decides between JSON and a picture. */
 const NEGOTIATED_PATH = '/v1/matting';
 
-/** What a package adds to the public port. */
 export interface HttpInterface {
-  /** Adds its routes and hooks, once, after the core's routes of jobs and accounts. */
+  /** Called once, after the core's routes of jobs and accounts. */
   register(app: FastifyInstance, context: HttpContext): void;
   readonly errorWriterOf?: (request: FastifyRequest, path: string) => ErrorWriter | undefined;
-  /** Longest time that one of its routes holds a request before the answer begins. */
+  /** Longest time before the answer of one of its routes begins. */
   readonly longestWaitMs?: number;
   /** If absent, the documents are served as they are, for programs. */
   readonly documentPages?: DocumentPages;
@@ -72,7 +68,6 @@ export interface HttpContext {
   readonly document: ServedDocument;
   readonly answers: Pick<AnswerShares, 'enter'>;
   readonly refuseUnknownPath: ReturnType<typeof checkRequests>;
-  /** The pages of all packages. */
   readonly accountPages: readonly AccountPage[];
 }
 
@@ -155,7 +150,6 @@ function createServer({ interfaces, ...options }: AppOptions): FastifyInstance {
     ...options,
     negotiated: NEGOTIATED_PATH,
     connectionsMax: publicConnectionsMax(),
-    // An interface that claims a request writes errors as its clients read them.
     writerOf: request => {
       const path = pathOf(request);
       for (const { errorWriterOf } of interfaces) {
@@ -170,7 +164,6 @@ function createServer({ interfaces, ...options }: AppOptions): FastifyInstance {
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       connectionTimeout: Math.max(options.syncWaitMs, ...waits) + IDLE_TIMEOUT_MARGIN_MS,
       routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
-      // While closing, routes still answer requests of open connections.
       return503OnClosing: false,
       http: {
         headersTimeout: HEADERS_TIMEOUT_MS,
@@ -189,7 +182,6 @@ const CAUSES: Readonly<Record<ReadinessCause, string>> = {
 };
 const NOT_READY_RETRY_AFTER_S = 1;
 
-/** For supervisors and load balancers; no route needs a key. */
 function registerHealthRoutes(
   app: FastifyInstance,
   readiness: { check(): Promise<Readiness> },

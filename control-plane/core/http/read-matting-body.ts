@@ -1,7 +1,4 @@
-/**
- * Streams a submission's body into fields and uploads. Judges names, repetitions and forms of
- * fields, but no values.
- */
+/** Streams a body into fields and uploads. Judges names and forms of fields, not values. */
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { type BodyBounds, readBody, requireBodyHead } from '@matting/http/bodies.ts';
@@ -51,7 +48,6 @@ const QUERY_FIELDS = MATTING_FIELDS.filter(field => field !== 'image_base64');
 
 const SOURCES = ['image_file', 'image_url', 'image_base64'] as const;
 
-/** @param seen fields so far. @param refused not empty: a correction, which takes no image */
 function unknownIn(
   known: readonly string[],
   name: string | undefined,
@@ -73,14 +69,13 @@ export class MattingForm {
   readonly #refused: readonly string[];
   #target: Target | undefined;
 
-  /** @param refused fields that this kind of request does not have, such as a correction's image */
+  /** @param refused such as the image in a correction */
   constructor(uploads: RequestUploads, refused: readonly string[] = []) {
     this.#uploads = uploads;
     this.#refused = refused;
     this.#text = new PartText(uploads.texts);
   }
 
-  /** @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE */
   async take(event: PartEvent): Promise<void> {
     const target = this.#target;
     if (event.kind === 'head') {
@@ -96,7 +91,7 @@ export class MattingForm {
     }
   }
 
-  /** Call it after the last part. @throws ContractError INVALID_IMAGE_SOURCE */
+  /** @throws ContractError INVALID_IMAGE_SOURCE */
   finish(): MattingFields {
     const imageGiven = this.#seen.has('image_file') || this.#seen.has('image_base64');
     const isWanted = this.#refused.length === 0;
@@ -133,7 +128,7 @@ export class MattingForm {
     return field === 'hints_file' ? this.#uploads.hints : this.#uploads.background;
   }
 
-  /** Refuses a second source, which would be written into the same upload. */
+  /** A second source would be written into the same upload. */
   #image(): ImageUpload {
     const isSecond = this.#seen.has('image_file') && this.#seen.has('image_base64');
     if (isSecond) throw notOneSource(this.#seen);
@@ -174,7 +169,6 @@ export const NOT_IN_A_QUERY: readonly string[] = [
 ];
 
 /**
- * Reads the query of a submission whose body is the picture.
  * @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8;
  *   INVALID_PARAMETER: a URL, a secret or a file
  */
@@ -192,7 +186,6 @@ export function readQueryFields(target: string): QueryFields {
   return texts;
 }
 
-/** A form has parts for all fields. @throws ContractError as readQueryFields */
 function requireNoQueryFields(target: string): void {
   for (const { name } of parametersOf(target)) {
     const isField = [...MATTING_FIELDS, ...FILE_FIELDS].some(known => known === name);
@@ -222,19 +215,18 @@ function jsonWithout(refused: readonly string[]): JsonFields<TextField> {
   };
 }
 
-/** The header bytes of the picture show its format. */
+/** The header bytes show the format. */
 const PICTURE_TYPE = /^(?:image\/.|application\/octet-stream$)/;
 type BodyForm =
   | { readonly kind: 'json' }
   | { readonly kind: 'multipart'; readonly boundary: string }
-  /** The file itself; its fields are in the query. */
   | { readonly kind: 'picture' };
 
 /**
  * The onRequest hook. @throws ContractError as bodyFormOf; UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
  */
 export const requireBodyForm = requireBodyHead({
-  // RFC 9110 section 12.5.1: in an answer, Accept lists what the caller may send instead.
+  // RFC 9110 section 12.5.1.
   accepted: 'application/json, multipart/form-data, image/*, application/octet-stream',
   wanted: 'application/json in UTF-8, multipart/form-data or the image itself',
   bytesMaxOf: request => {
@@ -257,8 +249,7 @@ function bodyBytesMax({ kind }: BodyForm): number {
 }
 
 /**
- * Call it after `requireBodyForm` and before a byte of the body is read. The caller commits or
- * aborts the uploads.
+ * Call it after `requireBodyForm`. The caller commits or aborts the uploads.
  * @throws ContractError INVALID_REQUEST, INVALID_PARAMETER: the query is wrong
  */
 export function mattingBodyReaderOf(
@@ -284,8 +275,8 @@ export function mattingBodyReaderOf(
 const CORRECTION_JSON = jsonWithout(NOT_IN_A_CORRECTION);
 
 /**
- * Like mattingBodyReaderOf for a correction, which has no image of its own.
- * @throws ContractError as mattingBodyReaderOf; UNSUPPORTED_MEDIA_TYPE: the body is a picture
+ * A correction has no image of its own.
+ * @throws ContractError as mattingBodyReaderOf; UNSUPPORTED_MEDIA_TYPE
  */
 export function correctionBodyReaderOf(
   request: IncomingMessage,

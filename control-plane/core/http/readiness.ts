@@ -1,6 +1,6 @@
 /**
- * Decides what /readyz answers. Losing all nodes later keeps the process ready, because a restart
- * would not bring them back; the acceptance gate then refuses new submissions.
+ * Losing all nodes keeps a ready process ready, because a restart would not bring them back; the
+ * acceptance gate then refuses submissions.
  */
 import { CachedValue } from '@matting/program/caches.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
@@ -8,7 +8,6 @@ import { isStorageFull } from '@matting/storage/blob-store.ts';
 
 /** Many probes cost one check. */
 const READINESS_CACHE_MS = 1000;
-/** A dependency that does not answer in this time counts as down. */
 const CHECK_TIMEOUT_MS = 2000;
 
 export const READINESS_CAUSES = [
@@ -29,18 +28,18 @@ interface Failed {
   readonly error?: unknown;
 }
 
-/** An empty list: ready again. */
+/** Empty: ready again. */
 type OnChange = (failed: readonly Failed[]) => void;
 
 interface ReadinessDependencies {
   readonly checkDatabase: () => Promise<void>;
   readonly checkStorage: () => Promise<void>;
-  /** Absent: nodes start when there is work, so this process accepts it. */
+  /** Absent: nodes start when there is work. */
   readonly hasBeenRoutable?: (() => boolean) | undefined;
   readonly now?: () => number;
 }
 
-/** `onChange` gets the errors for the log; probes see only the causes' names. */
+/** `onChange` gets the errors; probes see only names of causes. */
 export class ReadinessService {
   readonly #dependencies: ReadinessDependencies;
   readonly #onChange: OnChange;

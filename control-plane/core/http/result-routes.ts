@@ -1,5 +1,3 @@
-/** GET and HEAD /v1/results/<token>: sends the file or redirects to the storage. */
-
 import { noteResult } from '@matting/http/answer-log.ts';
 import {
   formatHttpDate,
@@ -47,7 +45,7 @@ async function sendResult(
     etag: etagOf(file),
     modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),
   };
-  // The storage knows only its own tag and date, so conditions that name our tag are judged here.
+  // The storage does not know our tag.
   const url = namesTag(headers, validators.etag)
     ? undefined
     : await file.signedUrl({ method: method === 'HEAD' ? 'HEAD' : 'GET', ...dispositionOf(file) });
@@ -66,7 +64,6 @@ async function sendResult(
   const validated = {
     etag: validators.etag,
     'last-modified': formatHttpDate(validators.modifiedAtMs),
-    // Caches keep a copy no longer than the link lives.
     'cache-control': `private, max-age=${Math.floor(file.remainingMs / 1000)}`,
   };
   if (verdict === 'not-modified') return reply.code(304).headers(validated).send();

@@ -1,4 +1,4 @@
-/** The core's counters and histograms: base units, no identifiers as labels. */
+/** Base units, no identifiers as labels. */
 
 import type { Answered } from '@matting/http/answer-log.ts';
 import type { AttemptOutcome } from '@matting/nodes/attempt-outcome.ts';
@@ -26,7 +26,7 @@ const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 60
 /** From a store in the next rack to one that answers after its last attempt. */
 const STORAGE_SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 
-/** All other methods share one label, since clients make up names. */
+/** Clients make up others, which share one label. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
 const CODES = Object.entries(ERROR_CATALOGUE);
@@ -63,7 +63,6 @@ export class ControlMetrics extends MetricSet {
     'matting_control_http_requests_total',
     'Answers of the public port',
     ['route', 'method', 'status', 'code'],
-    // routeAdded adds the routes.
   );
   readonly #requestSeconds = this.histogram(
     'matting_control_http_request_duration_seconds',

@@ -1,5 +1,3 @@
-/** Values of the core's gauges, read at a scrape. */
-
 import type { FleetCounts } from '@matting/nodes/fleet.ts';
 import { type GaugeValues, type MetricSet, seconds } from '@matting/program/metric-set.ts';
 import type { CertificateEnd } from '@matting/program/tls/certificate-ends.ts';
@@ -24,7 +22,6 @@ export interface MetricSources extends QueueSources {
   readonly fleet: () => FleetCounts;
   readonly running: () => number;
   readonly downloading: () => number;
-  /** Certificates in use. */
   readonly certificateEnds: () => readonly CertificateEnd[];
   readonly uploads: () => { readonly open: number; readonly waiting: number };
   readonly databaseWaiting: () => number;
@@ -32,7 +29,6 @@ export interface MetricSources extends QueueSources {
   /** `known`: showed the node token. */
   readonly registryConnections: () => { readonly known: number; readonly strangers: number };
   readonly resultReaders: () => number;
-  /** Undefined: the storage reports no such number. */
   readonly storageRoom: () => Promise<StorageRoom | undefined>;
   readonly webhooks: {
     readonly inFlight: () => number;

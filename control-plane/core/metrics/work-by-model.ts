@@ -1,7 +1,6 @@
 /**
- * Counts for an autoscaler of nodes: submitted and waiting megapixels by the jobs' model
- * (docs/scaling.md, "Start nodes on demand"). Only names that the operator offers are labels; other
- * jobs count as jobs without a name.
+ * For an autoscaler of nodes (docs/scaling.md, "Start nodes on demand"). Only offered names are
+ * labels; other jobs count as jobs without a name.
  */
 import type { GaugeValues, KnownCounter, MetricSet } from '@matting/program/metric-set.ts';
 import type { QueuedWork } from '@matting/queue/queue.ts';
@@ -10,7 +9,6 @@ import { queuedMegapixels } from '../queue/queue-bound.ts';
 
 type SubmittedJob = Pick<Job, 'model' | 'finishing' | 'input'>;
 
-/** @returns a function that counts a job submitted here */
 export function countSubmitted(
   metrics: MetricSet,
   offered: readonly string[],
@@ -25,7 +23,7 @@ export function countSubmitted(
   };
 }
 
-/** Gives every label a value: an autoscaler treats a missing one as an unreadable metric. */
+/** An autoscaler treats a missing label as an unreadable metric. */
 export function waitingMegapixels(
   { byModel }: Pick<QueuedWork, 'byModel'>,
   offered: readonly string[],

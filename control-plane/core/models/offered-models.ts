@@ -1,7 +1,6 @@
 /**
- * The model names that requests may use, and GET /v1/models. The operator lists them, the default
- * first; without a list, the nodes' default plan is the only one. Nodes' reports are remembered, so
- * that a restart of a node does not remove a name.
+ * The operator lists the names, the default first; else the nodes' default plan is the only one.
+ * Reports are remembered, so that a node's restart removes no name.
  */
 
 import type { KeyPolicy } from '@matting/accounts/keys/key-policy.ts';
@@ -31,7 +30,6 @@ interface OfferedModelsOptions {
 export class OfferedModels {
   readonly #options: OfferedModelsOptions;
   readonly #paces = new Map<string, number[]>();
-  /** The last report of a node about each offered name. */
   readonly #reports = new Map<string, Selectable>();
   #default: string | undefined;
 
@@ -60,7 +58,7 @@ export class OfferedModels {
     );
   }
 
-  /** In the operator's order. A model that no node has now appears as last reported. */
+  /** A model that no node has now appears as last reported. */
   list({ models: allowed }: Pick<KeyPolicy, 'models'> = {}) {
     const names = this.#names();
     const nodes = this.#options.snapshots();
@@ -117,7 +115,6 @@ export class OfferedModels {
   }
 }
 
-/** A pace needs at least PACE_JOBS_MIN jobs and counts the last PACE_JOBS. */
 const PACE_JOBS = 100;
 const PACE_JOBS_MIN = 10;
 

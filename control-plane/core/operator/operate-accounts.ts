@@ -35,7 +35,7 @@ export class OperateAccounts {
     return viewAccount(await requireAccount(this.#stores, nameOrId));
   }
 
-  /** Names by id; leaves out unknown ids. */
+  /** Leaves out unknown ids. */
   namesOf(accountIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
     return this.#stores.accounts.namesOf([...new Set(accountIds)]);
   }

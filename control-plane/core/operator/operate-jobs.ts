@@ -33,7 +33,7 @@ export const JOB_GROUPS = Object.keys(GROUPS) as readonly JobGroup[];
 
 export const JOBS_LISTED_MAX = 1000;
 export const JOBS_LISTED_DEFAULT = 100;
-/** An operator can keep rows for at most this long (MATTING_JOB_RETENTION_DAYS). */
+/** The most of MATTING_JOB_RETENTION_DAYS. */
 export const ENDED_WITHIN_HOURS_MAX = JOB_RETENTION_DAYS_MAX * 24;
 export const ENDED_WITHIN_HOURS_DEFAULT = 24;
 const HOUR_MS = 3_600_000;
@@ -75,7 +75,7 @@ export class OperateJobs {
     return jobs.map(job => ({ ...viewJob(job), cursor: job.cursor }));
   }
 
-  /** Counts ended jobs by hour, the present hour last. */
+  /** The present hour last. */
   lastHours(): Promise<HourOfJobs[]> {
     return this.#stores.jobs.lastHours();
   }
@@ -160,7 +160,6 @@ export class ReadQueue {
   readonly #stores: Pick<StoresWithoutEnds, 'queue' | 'accounts'>;
   readonly #megapixelsMax: number;
 
-  /** @param megapixelsMax MATTING_QUEUE_MEGAPIXELS_MAX */
   constructor(stores: Pick<StoresWithoutEnds, 'queue' | 'accounts'>, megapixelsMax: number) {
     this.#stores = stores;
     this.#megapixelsMax = megapixelsMax;

@@ -61,17 +61,13 @@ function notFound(nodeId: string): ContractError {
   return new ContractError('NOT_FOUND', `There is no node "${nodeId}".`);
 }
 
-/** Combines a node's own report with what the control planes that send it images saw. */
 export function viewNodes(members: readonly NodeMember[], sightings: Pick<Sightings, 'all'>) {
   const seen = seenMembers(members, sightings);
   const leftOut = namesLeftOut(seen);
   return seen.map(one => viewNode(one, leftOut));
 }
 
-/**
- * By node id: the names for which the node has another checksum than the fleet, so that it gets no
- * such job. Nodes that get images decide the fleet's checksum.
- */
+/** Names for which the node has another checksum than the fleet, so that it gets no such job. */
 function namesLeftOut(nodes: readonly SeenMember[]): ReadonlyMap<string, string[]> {
   const standing = standingSums(
     nodes.flatMap(({ state, member: { models, registeredAtMs } }) =>

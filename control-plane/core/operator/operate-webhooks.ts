@@ -15,14 +15,12 @@ export type OperatorNotification = ReturnType<typeof viewNotification>;
 
 interface NotificationQuestion {
   readonly jobId?: string | undefined;
-  /** Undefined: all accounts. */
   readonly accountId?: string | undefined;
   readonly status?: CallbackStatus | undefined;
   readonly limit: number;
   readonly after?: string | undefined;
 }
 
-/** `retried`, or why the notification cannot be sent again. */
 type ResendOutcome = 'retried' | 'no-job' | 'no-callback' | 'open' | 'delivered' | 'secret-erased';
 
 export class OperateWebhooks {
@@ -46,7 +44,7 @@ export class OperateWebhooks {
     return retried === 'absent' ? this.#whyAbsent(id) : retried;
   }
 
-  /** For a person of the account. too-soon: within RESEND_EVERY_MS of the last attempt. */
+  /** too-soon: within RESEND_EVERY_MS of the last attempt. */
   async resend(jobId: string, audit: AuditEntry): Promise<ResendOutcome | 'too-soon'> {
     const resent = await this.#stores.outbox.resend(jobId, audit, RESEND_EVERY_MS);
     return resent === 'absent' ? this.#whyAbsent(jobId) : resent;

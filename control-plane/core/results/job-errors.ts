@@ -25,7 +25,6 @@ export function noSuchJob(): ContractError {
   );
 }
 
-/** For an error after the request's job exists: it names the job, whose state does not change. */
 export function withJob(cause: unknown, jobId: string): ContractError {
   if (!(cause instanceof ContractError)) {
     const detail = 'Something went wrong on our side. Send the same request again.';

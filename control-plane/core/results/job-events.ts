@@ -4,17 +4,16 @@ import type { QueueJob } from '@matting/queue/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobRequest } from '../jobs/job-request.ts';
 
-/** A new job has no outcome. */
 export type SubmittedJob = QueueJob & JobRequest & Pick<FamilyJob, 'correction'>;
 
-/** What happens to jobs in this replica: a hint for readers, never the truth. */
+/** Events of this replica: a hint, never the truth. */
 export class JobEvents {
   readonly #submitted = new EventEmitter();
   readonly #final = new EventEmitter();
   readonly #notifications = new EventEmitter();
 
   constructor() {
-    // One listener for each waiting request; the bound on connections bounds them.
+    // The bound on connections bounds the listeners.
     this.#final.setMaxListeners(0);
   }
 

@@ -2,9 +2,8 @@ import { type Sight, warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 
 /**
- * `X-Subject-Box` (left, top, width, height in pixels of the input), `X-Subject-Share` (0 to 1 of
- * the input's area; 0 without a subject, which has no box) and `X-Warnings`. Empty if the node did
- * not report a subject.
+ * `X-Subject-Box`: left, top, width, height in pixels of the input. `X-Subject-Share`: 0 to 1 of
+ * its area. Empty if the node reported nothing.
  */
 export function subjectHeaders(sight: Sight | null): Record<string, string> {
   if (sight === null) return {};

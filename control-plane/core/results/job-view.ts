@@ -1,4 +1,4 @@
-/** A job as callers see it, by the contract's "Job fields by state". */
+/** By the contract's "Job fields by state". */
 
 import { isoTime } from '@matting/program/iso-time.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
@@ -13,10 +13,7 @@ export class JobViews {
   readonly #baseUrl: string;
   readonly #tokenOf: (jobId: string, result: JobResult) => string;
 
-  /**
-   * @param baseUrl without a trailing slash; links use it, never the Host header
-   * @param tokenOf the unguessable part of a result's link
-   */
+  /** @param baseUrl without a trailing slash; links use it, never the Host header */
   constructor(baseUrl: string, tokenOf: (jobId: string, result: JobResult) => string) {
     this.#baseUrl = baseUrl;
     this.#tokenOf = tokenOf;
@@ -75,7 +72,7 @@ function creditsOf(job: Pick<ViewedJob, 'state' | 'class' | 'correction'>) {
   return { reserved: isFinal(job) ? 0 : 1, charged: job.state === 'succeeded' ? 1 : 0 };
 }
 
-/** The box in pixels of the oriented input, and its share of the area, 0 to 1; null: no subject. */
+/** In pixels of the oriented input; share of its area, 0 to 1. */
 function viewSubject({ sight }: JobResult) {
   if (!sight?.subject) return null;
   const { inputBox, share } = sight.subject;

@@ -1,8 +1,7 @@
 /**
- * Results whose files are gone while their links are valid, for `credits repay-lost`. A row of
- * `lost_results` with the settlement `paid` records that the job's credit was granted again, once.
- * It ends the job's family, so that no correction makes the repaid result again (docs/adr/0052).
- * Releases up to 0.3.0 also wrote rows for losses that they found.
+ * Results whose files are gone while their links are valid, for `credits repay-lost`. A `paid` row
+ * of `lost_results` records the repayment and ends the job's family, so that no correction makes
+ * the repaid result again (docs/adr/0052).
  */
 
 import { insertAuditEntry } from '@matting/accounts/audit-log.ts';
@@ -18,7 +17,6 @@ import { OPEN_STATES } from '@matting/queue/job.ts';
 import type { NotNull } from 'kysely';
 import { endKeeping, readCorrections, readResultsOfFamily } from '../corrections/family.ts';
 
-/** The last row of a page. */
 interface ResultCursor {
   readonly atMs: number;
   readonly id: string;
@@ -30,9 +28,8 @@ export type LiveResult = Awaited<ReturnType<typeof liveResults>>[number];
 export type Loss = Pick<LiveResult, 'jobId' | 'accountId'>;
 
 interface Repayment {
-  /** Corrections whose files are gone, too. */
   readonly missing: ReadonlySet<string>;
-  /** Made outside of the transaction that is retried. Undefined: a dry run. */
+  /** Made outside of the retried transaction. Undefined: a dry run. */
   readonly auditId: string | undefined;
 }
 
@@ -48,14 +45,12 @@ export type LostResultStore = ReturnType<typeof createLostResultStore>;
 
 export function createLostResultStore(database: Database) {
   return {
-    /** The live result whose link ends last, except that of the job `butNot`. */
+    /** By the end of its link. */
     newest: async (butNot?: string): Promise<LiveResult | undefined> =>
       (await liveResults(database, 'desc', FIRST_RESULT, 2)).find(({ jobId }) => jobId !== butNot),
-    /** In the order in which their links end. */
+    /** By the end of their links. */
     live: (after: ResultCursor, limit: number) => liveResults(database, 'asc', after, limit),
-    /** The results of a job's corrections. */
     corrections: (jobId: string) => query(database, db => readResultsOfFamily(db, jobId)),
-    /** Grants the job's credit again, once, and enters it in the account's log. */
     repay: (loss: Loss, repayment: Repayment) => repay(database, loss, repayment),
   };
 }
@@ -73,7 +68,7 @@ function liveResults(
       .selectFrom(RESULTS[database.dialect])
       .select(['id as jobId', 'account_id as accountId', 'result_blob as blob'])
       .select('result_blob_expires_at as expiresAtMs')
-      // The schema keeps both set together, so the condition on one covers the other.
+      // The schema keeps both set together.
       .$narrowType<{ blob: NotNull; expiresAtMs: NotNull }>()
       .where('result_blob_expires_at', '>', database.nowMs)
       .where('result_blob_expires_at', '>=', after.atMs)
@@ -91,7 +86,7 @@ function repay(
   { missing, auditId }: Repayment,
 ): Promise<Repaid> {
   return transact(database, async tx => {
-    // The lock order of all credit movements. The later of two sees the settled row.
+    // The lock order of all credit movements.
     await holdAccount(database, tx, accountId);
     const charge = await selectSettlement(tx, { accountId, jobId })
       .select('kind')

@@ -1,5 +1,3 @@
-/** `credits repay-lost`: repays results whose files are gone. */
-
 import { randomUUID } from 'node:crypto';
 import { publicState } from '@matting/queue/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
@@ -18,28 +16,24 @@ interface RepayOptions {
   /** Undefined: all live results. */
   readonly jobId: string | undefined;
   readonly dryRun: boolean;
-  /** Continue even if the newest result is missing. */
   readonly evenMost: boolean;
 }
 
 type Result = Loss & { readonly blob: string };
 
-/** The storage lacks the newest live result, so it may be the wrong storage: nothing was paid. */
+/** The storage may be the wrong one: nothing was paid. */
 export class NewestMissingError extends Error {}
-/** The link of the job's result is not valid. */
 export class NoLiveResultError extends Error {}
 
 /**
- * Repays the credit of each live result without a file, once. `found`: results without a file.
- * `repaid`: jobs repaid, or to repay in a dry run. `unpaid`: nothing was charged, or a correction
- * has the result. `correcting`: a correction is open.
+ * `found`: results without a file. `unpaid`: nothing was charged, or a correction has the result.
+ * `correcting`: a correction is open.
  * @throws ContractError SERVICE_UNAVAILABLE: earlier repayments stay, so run it again.
  *   NewestMissingError, NoLiveResultError: nothing was done
  */
 export async function repayLost(dependencies: RepayDependencies, options: RepayOptions) {
   const { lostResults, hasFile } = dependencies;
   const newest = options.evenMost ? undefined : await lostResults.newest(options.jobId);
-  // A storage without the newest result is not the service's.
   if (newest !== undefined && !(await hasFile(newest.blob))) throw new NewestMissingError();
   const counts = { looked: 0, found: 0, repaid: 0, unpaid: 0, correcting: 0 };
   for await (const page of pagesOf(dependencies, options.jobId)) {

@@ -1,4 +1,3 @@
-/** A result as a file, for its link or as the answer of the call. */
 import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import type { ByteRange } from '@matting/http/request-headers.ts';
@@ -24,9 +23,9 @@ const TOKEN_LENGTH_MAX = 128;
 const PIECE_BYTES = 64 * 1024;
 /** Enough for a slow client to follow the redirect. */
 const SIGNED_MS_MAX = 60_000;
-/** Longest wait for the storage to confirm a file that the answer does not send. */
+/** Longest wait for the storage to confirm a file. */
 const THERE_MS_MAX = 3000;
-/** Signatures count whole seconds: a shorter one would outlive the link. */
+/** Whole seconds: a shorter signature would outlive the link. */
 const SIGNED_MS_MIN = 1000;
 const TOKEN = new RegExp(`^[A-Za-z0-9_-]{1,${TOKEN_LENGTH_MAX}}$`);
 
@@ -37,29 +36,26 @@ export interface ResultFile {
   readonly jobId: string;
   readonly accountId: string;
   readonly sha256: string;
-  /** By the database's clock; never changes. */
+  /** By the database's clock. */
   readonly createdAtMs: number;
-  /** Until the link expires, by the database's clock; above 0. */
+  /** Until the link expires; above 0. */
   readonly remainingMs: number;
   /**
-   * Bytes [start, end] inclusive; without a range, all.
+   * Bytes [start, end] inclusive.
    * @throws ContractError RESULT_EXPIRED, RESULT_LOST, SERVICE_UNAVAILABLE
    */
   open(range?: ByteRange): Promise<Readable>;
-  /**
-   * Checks the file for answers that do not open it. Passes if the storage does not answer in time.
-   * @throws ContractError as `open`
-   */
+  /** Passes if the storage does not answer in time. @throws ContractError as `open` */
   requireThere(): Promise<void>;
   /**
-   * A URL at the storage, valid for a minute and never past the link's end: a secret, never logged.
-   * Undefined: send the file by `open`.
+   * At the storage, valid for a minute and never past the link's end: a secret. Undefined: use
+   * `open`.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   signedUrl(reading: ResultReading): Promise<string | undefined>;
 }
 
-/** The uploaded picture, which a first job keeps for corrections. */
+/** The upload that a first job keeps for corrections. */
 export type Original = Pick<ResultFile, 'bytes' | 'jobId' | 'accountId'> & {
   readonly format: InputFormat;
   /** @throws ContractError RESULT_EXPIRED: it was removed meanwhile; SERVICE_UNAVAILABLE */
@@ -135,10 +131,7 @@ export class ResultDownload {
     return { jobId: id, accountId, bytes, format, open };
   }
 
-  /**
-   * Undefined: no thumbnail, or the result's link has expired.
-   * @throws ContractError SERVICE_UNAVAILABLE
-   */
+  /** Undefined: no thumbnail, or an expired link. @throws ContractError SERVICE_UNAVAILABLE */
   async readThumbnail(job: ResultJob): Promise<Buffer | undefined> {
     const { result } = job;
     if (publicState(job) !== 'succeeded' || result === null) return undefined;
@@ -161,7 +154,6 @@ export class ResultDownload {
     try {
       return await signRead(blob, { ...reading, forMs });
     } catch (error) {
-      // If nothing can be signed, `open` finds the blob.
       if (error instanceof BlobNotFoundError) return undefined;
       throw error;
     }
@@ -174,7 +166,7 @@ export class ResultDownload {
       return await open();
     } catch (error) {
       if (!(error instanceof BlobNotFoundError)) throw error;
-      // The link may have expired, and the file been swept, since the row was read.
+      // The link may have expired since the row was read.
       const refusal = await losses.refusal(jobId);
       if (refusal !== undefined) throw refusal;
     }
@@ -198,7 +190,6 @@ export type ResultReaderBounds = typeof RESULT_READER_BOUNDS;
 const RESULT_READER_BOUNDS = {
   /** A download in parts usually opens at most 16 at once. */
   linkMax: 16,
-  /** For all links of one account, even if more slots are free. */
   accountMax: 256,
   max: 1024,
 };
@@ -206,16 +197,12 @@ const RESULT_READER_BOUNDS = {
 type DeletedAmong = (jobIds: readonly string[]) => Promise<readonly string[]>;
 
 const RETRY_AFTER_S = 5;
-/** Longest delay until a download ends after a deletion at another replica. */
+/** Longest delay after a deletion at another replica. */
 const DELETED_POLL_MS = 1000;
 
-/**
- * Slots for readers of results, who need no key and may be slow. One link, one account and all
- * links have bounds far below the number of connections. Accounts share the slots fairly.
- */
+/** Readers need no key and may be slow, so their bounds lie far below the number of connections. */
 export class ResultReaders {
   readonly #bounds: ResultReaderBounds;
-  /** By job, a function for each reader that ends its download. */
   readonly #links = new Map<string, Set<() => void>>();
   readonly #all: Semaphore;
 
@@ -246,7 +233,7 @@ export class ResultReaders {
   }
 
   /**
-   * @param cutOff ends the download if the result is deleted, here or at another replica
+   * @param cutOff ends the download after a deletion
    * @returns releases the slot. @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE
    */
   enter(
@@ -294,8 +281,7 @@ function refused(code: 'RATE_LIMITED' | 'SERVICE_UNAVAILABLE', detail: string): 
 }
 
 /**
- * Opens the file and holds the reader's slot until the connection closes. Call it before setting
- * the file's headers: the answer for a missing file is an error.
+ * Holds the slot until the connection closes. Call it before setting the file's headers.
  * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE, RESULT_EXPIRED, RESULT_LOST
  */
 export async function openForReader(

@@ -8,8 +8,8 @@ const TOKEN_BYTES = 32;
 type StoredToken = Pick<JobResult, 'token' | 'sealedToken'>;
 
 /**
- * A row has the token's SHA-256, to find it, and the token only sealed, so the database grants no
- * access. During a key change, replicas with both keys seal with both.
+ * The row has the token's SHA-256 and the sealed token, so the database grants no access. During a
+ * key change, replicas with both keys seal with both.
  */
 export class ResultTokens {
   readonly #secrets: CallbackSecrets;
@@ -24,7 +24,6 @@ export class ResultTokens {
     return { token: hash('sha256', token, 'hex'), sealedToken };
   }
 
-  /** @throws Error if no configured key opens it */
   open(jobId: string, { sealedToken }: Pick<StoredToken, 'sealedToken'>): string {
     const opened = this.#secrets.openTextByAny(sealedToken, tokenBinding(jobId));
     if (opened !== undefined) return opened;

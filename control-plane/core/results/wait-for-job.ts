@@ -16,15 +16,11 @@ type WaitingJobs = Pick<JobStore, 'findForKey' | 'findFinal'>;
 
 interface Wait {
   readonly jobId: string;
-  /** Undefined: the wait ended before the job. */
   resolve(job: Job | undefined): void;
   reject(error: unknown): void;
 }
 
-/**
- * Waits for a job's end. Only the row decides; an event, or a poll that all waits share for jobs
- * that end in other replicas, says when to read it.
- */
+/** Only the row decides; an event, or a poll for ends in other replicas, says when to read it. */
 export class WaitForJob {
   readonly #jobs: WaitingJobs;
   readonly #events: JobEvents;
@@ -52,14 +48,10 @@ export class WaitForJob {
     }
   }
 
-  /**
-   * Returns the final job, or its state once `waitMs` passed, the caller hung up or this replica
-   * drained.
-   */
+  /** May return before the end: after `waitMs`, a hang-up or a drain. */
   async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
     const over = this.#ended || waitMs <= 0;
     const final = over ? undefined : await this.#untilFinal(job.id, waitMs, hangUp);
-    // No answer is read.
     if (final !== undefined || hangUp.aborted) return final ?? job;
     return (await this.#jobs.findForKey(job.id, job.apiKeyId)) ?? job;
   }
@@ -72,7 +64,7 @@ export class WaitForJob {
     using _timer = setTimeout(giveUp, waitMs);
     using _hangUp = addAbortListener(hangUp, giveUp);
     this.#add(wait);
-    // Subscribes before the first read, or an end between them would be missed.
+    // Before the first read, or an end between them would be missed.
     const unsubscribe = this.#events.onFinal(jobId, () => this.#pollFor(jobId));
     this.#pollFor(jobId);
     try {
@@ -102,12 +94,11 @@ export class WaitForJob {
     this.#poll = undefined;
   }
 
-  /** One poll reads all ids that this tick of the event loop adds, after the previous poll. */
+  /** One poll reads all ids of this tick of the event loop. */
   #pollFor(jobId: string): void {
     this.#due.add(jobId);
     if (this.#reading) return;
     this.#reading = true;
-    // A poll serves the jobs of many accounts.
     setImmediate(() => outsideRequests(() => void this.#readDue()));
   }
 
@@ -128,7 +119,7 @@ export class WaitForJob {
   }
 
   #failed(ids: readonly string[], error: unknown): void {
-    // The database is away, so the wait continues: the next poll reads again.
+    // The database is away; the next poll reads again.
     if (error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE') return;
     for (const id of ids) for (const wait of this.#waits.get(id) ?? []) wait.reject(error);
   }

@@ -1,5 +1,3 @@
-/** The files that rows of jobs name, and the removal of expired names and rows. */
-
 import {
   type Database,
   type Db,
@@ -29,23 +27,22 @@ const BLOB_NAMES_MAX = 100;
 
 interface RemovedJobs {
   readonly rows: number;
-  /** Results and thumbnails of those rows, which no row names any more. */
+  /** No row names these any more. */
   readonly blobs: readonly string[];
 }
 
 export function jobRetention(database: Database) {
   return {
-    /** Clears the names of expired results, and returns them with those of thumbnails. */
+    /** Also returns the names of thumbnails. */
     takeExpiredResultBlobs: (limit: number) => takeExpiredResultBlobs(database, limit),
     /**
      * Clears and returns the names of files kept for corrections beyond their time. An open
      * correction may still name one (referencedBlobs).
      */
     takeExpiredKept: (limit: number) => takeExpiredKept(database, limit),
-    /** Removes rows that have been final for `afterMs`; the ledger stays. */
+    /** The ledger stays. */
     removeFinalOlderThan: (afterMs: number, limit: number) =>
       removeFinalOlderThan(database, afterMs, limit),
-    /** Clears the names of an erased result and its thumbnail. */
     resultErased: (jobId: string, blob: string) =>
       query(database, db =>
         db
@@ -56,7 +53,6 @@ export function jobRetention(database: Database) {
           .where('deleted_at', 'is not', null)
           .execute(),
       ),
-    /** The jobs among these whose results callers deleted. */
     async deletedAmong(jobIds: readonly string[]): Promise<string[]> {
       const found: string[] = [];
       for (let start = 0; start < jobIds.length; start += BLOB_NAMES_MAX) {

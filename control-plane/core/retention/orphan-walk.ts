@@ -1,7 +1,6 @@
 /**
- * Walks over all blobs for those that no row names, in parts by name. After each part it saves a
- * cursor, from which any replica continues. Within a part this replica keeps its position while it
- * holds the sweep's lease.
+ * Walks over all blobs for those that no row names, in parts by name. Any replica continues from
+ * the cursor, which is saved after each part.
  */
 
 import assert from 'node:assert/strict';
@@ -16,7 +15,6 @@ const ORPHAN_AGE_MS = 3_600_000;
 
 export class OrphanWalk {
   readonly #blobStore: Pick<BlobStore, 'listOlderThan'>;
-  /** Undefined: no walk is under way. */
   #part: number | undefined;
   #names: AsyncIterator<string> | undefined;
 
@@ -28,7 +26,7 @@ export class OrphanWalk {
     return this.#part;
   }
 
-  /** Continues the walk from the database's cursor. True: a new walk begins. */
+  /** True: a new walk begins. */
   async takeUp({ part, ageMs }: SweepWalk): Promise<boolean> {
     if (this.#part === part && this.#names !== undefined) return false;
     await this.close();
@@ -38,7 +36,7 @@ export class OrphanWalk {
     return ended || ageMs === null;
   }
 
-  /** The next names of the part; fewer than `count`: the part has ended. */
+  /** Fewer than `count`: the part has ended. */
   async next(count: number): Promise<string[]> {
     const part: BlobPart = { part: this.#requirePart(), of: WALK_PARTS };
     this.#names ??= this.#blobStore.listOlderThan(ORPHAN_AGE_MS, part)[Symbol.asyncIterator]();

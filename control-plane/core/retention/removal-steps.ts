@@ -1,5 +1,3 @@
-/** Steps of the sweep that remove accounts' old rows by pages. */
-
 import type { createAuditStore } from '@matting/accounts/audit-log.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { OutboxStore } from '../webhooks/outbox-store.ts';
@@ -29,9 +27,7 @@ export function removalStep({ name, remove }: Removal): SweepStep {
   };
 }
 
-/**
- * @param jobRetentionMs the search for old events passes the webhooks of jobs, which go at that age
- */
+/** @param jobRetentionMs the search for events passes webhooks of jobs, which go at that age */
 export function removalsOf({ audit, outbox }: SweptStores, jobRetentionMs: number): Removal[] {
   const eventsKeptMs = Math.max(MESSAGES_KEPT_MS, jobRetentionMs);
   return [

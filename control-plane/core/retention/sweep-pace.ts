@@ -1,9 +1,9 @@
 /**
- * Adapts the page size so that no caller notices a page. The sweeper rests as long as a page took,
- * so it uses at most half of the process and the database.
+ * The sweeper rests as long as a page took, so it uses at most half of the process and the
+ * database.
  */
 
-/** Most and fewest rows of a page: removing 10 takes SQLite about 2 ms. */
+/** Removing 10 rows takes SQLite about 2 ms. */
 const PAGE_MAX = 200;
 const PAGE_MIN = 10;
 /** After a slower page, the size halves. */

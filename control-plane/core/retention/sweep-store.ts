@@ -1,13 +1,6 @@
 /**
- * One row for all replicas: the lease of the sweep, and the position of its walk.
- *
- * | lease | entered by             | left by                              |
- * |-------|------------------------|--------------------------------------|
- * | free  | release, the first row | claim                                |
- * | held  | claim                  | release, or another claim at its end |
- *
- * Each claim raises the fence, and the holder of an old fence renews and saves nothing. It may
- * still remove expired data, which does no harm; the lease only avoids double work.
+ * Each claim raises the fence; the holder of an old fence renews and saves nothing. It may still
+ * remove expired data, which does no harm: the lease only avoids double work.
  */
 
 import { type Database, query, type Schema } from '@matting/database/database.ts';
@@ -94,7 +87,6 @@ async function createRow(database: Database) {
   return row;
 }
 
-/** Reads the head of each index. */
 async function readBacklog(database: Database, rowAgeMs: number) {
   const { nowMs } = database;
   const now = () => nowMs.as('read_at');
@@ -134,7 +126,7 @@ async function readBacklog(database: Database, rowAgeMs: number) {
     resultsMs: sinceMs(result),
     secretsMs: sinceMs(secret),
     rowsMs: sinceMs(row),
-    /** Since the last walk over the blobs began; null: there was none. */
+    /** Since the last walk began; null: there was none. */
     walkMs: sweep === undefined || began === null ? null : sweep.read_at - began,
   };
 }

@@ -1,11 +1,7 @@
 /**
- * Deletes what must not be kept or what no caller can reach: expired results, secrets and bodies of
- * notifications, old rows of jobs, blobs that no row names, unfinished writes. It may be late,
- * because the database's clock decides what has expired.
- *
- * One replica at a time sweeps, under a lease (sweep-store.ts). A pass takes one page of each step
- * in turn while there is work, for at most PASS_MS_MAX, and rests between pages. A failed step is
- * logged and left to the next pass; the other steps run.
+ * Removes what must not be kept or what no caller can reach. It may be late, because the database's
+ * clock decides what has expired. One replica sweeps at a time, under a lease. A failed step waits
+ * for the next pass; the other steps run.
  */
 
 import { setTimeout as delay } from 'node:timers/promises';
@@ -38,7 +34,7 @@ interface SweeperOptions {
   readonly outbox: Pick<OutboxStore, 'eraseDueSecrets'>;
   readonly blobStore: Pick<BlobStore, 'remove' | 'listOlderThan'>;
   readonly sweeps: Pick<SweepStore, 'claim' | 'renew' | 'release' | 'saveWalk'>;
-  /** Steps of other rooms; they run before rows of jobs are removed. */
+  /** They run before rows of jobs are removed. */
   readonly others?: readonly SweepStep[];
   readonly holder: string;
   readonly jobRetentionMs: number;
@@ -50,7 +46,6 @@ interface SweeperOptions {
   readonly random?: () => number;
 }
 
-/** Removes or updates rows for another part of the program. */
 export interface SweepStep {
   readonly name: string;
   /** Handles at most `size` rows. `done`: a number for the log. */
@@ -119,7 +114,7 @@ export class Sweeper {
     await this.#try('orphaned blobs', () => this.#walk.close());
   }
 
-  /** One pass; does nothing if another replica sweeps. Never rejects. */
+  /** Does nothing if another replica sweeps. Never rejects. */
   async sweep(): Promise<typeof NOTHING> {
     const { sweeps, holder } = this.#options;
     this.#left = false;
@@ -140,7 +135,6 @@ export class Sweeper {
     return counts;
   }
 
-  /** One page of each step that has more, round after round. */
   async #rounds(claim: SweepClaim): Promise<void> {
     const { sweeps, passMsMax = PASS_MS_MAX } = this.#options;
     const beganMs = performance.now();
@@ -226,7 +220,7 @@ export class Sweeper {
     return next < WALK_PARTS;
   }
 
-  /** Returns the number removed. Logs a blob that stays; the orphan walk finds it again. */
+  /** The orphan walk finds a blob that stays. */
   async #remove(names: readonly string[]): Promise<number> {
     let removed = 0;
     const left = names.values();

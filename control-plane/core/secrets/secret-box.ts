@@ -17,13 +17,12 @@ const CIPHER = 'aes-256-gcm';
 /** Random nonces of this length stay distinct for about 2^32 secrets under one key. */
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** Hexadecimal digits of a hash: they identify the key and do not reveal it. */
+/** Of a hash: identifies the key and does not reveal it. */
 const KEY_ID_LENGTH = 16;
 
 export class SecretBox {
   /** A KeyObject takes Node a third of the time that bytes take. */
   readonly #key: KeyObject;
-  /** Stored with each sealed secret, to find the key that opens it. */
   readonly keyId: string;
 
   constructor(key: Uint8Array) {
@@ -58,12 +57,10 @@ export class SecretBox {
 }
 
 /*
- * callback_secret from submission to signature: decoded once, stored encrypted, bound to its job.
- * An account's own secret is bound to the account and, for each event, to the event. A secret is
- * never logged or shown again. The same keys seal texts that grant access, such as links.
+ * An account's own secret is bound to the account and, for each event, to the event. Secrets are
+ * never logged. The same keys seal texts that grant access, such as links.
  */
 
-/** A signing key as stored with its job. */
 interface SealedCallbackSecret {
   readonly secret: Uint8Array | null;
   /** Of the sealing key; null exactly if `secret` is. */
@@ -118,7 +115,7 @@ export class CallbackSecrets {
     return box?.open(Buffer.from(base64, 'base64'), boundTo)?.toString('utf8');
   }
 
-  /** As `sealText`, with every configured key, so that a replica with any of them opens it. */
+  /** So that a replica with any of the configured keys opens it. */
   sealTextByAll(text: string, boundTo: string): string {
     return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');
   }

@@ -1,7 +1,6 @@
 /**
- * The key that encrypts stored secrets: 32 bytes from the configuration, or, with SQLite, from a
- * file next to the database that only its owner can read. Losing it loses those secrets and nothing
- * else. A canary row stops a replica with another key, whose secrets the others could not open.
+ * From the configuration or, with SQLite, from a file next to the database. A canary row stops a
+ * replica with another key, whose secrets the others could not open.
  */
 
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -36,7 +35,7 @@ export function createSecretsCanaryStore(database: Database) {
       const row = await read();
       return row && canaryOf(row);
     },
-    /** Replaces the canary of that key; does nothing if the canary is another key's. */
+    /** Does nothing if the canary is another key's. */
     async replace(keyId: string, canary: SecretsCanary): Promise<void> {
       await query(database, db =>
         db
@@ -47,7 +46,7 @@ export function createSecretsCanaryStore(database: Database) {
           .execute(),
       );
     },
-    /** Returns the database's canary: the candidate only if there was none. */
+    /** Returns the candidate only if there was no canary. */
     async establish(candidate: SecretsCanary): Promise<SecretsCanary> {
       let row = await read();
       if (row === undefined) {
@@ -74,7 +73,7 @@ const CANARY_TEXT = 'matting-secrets-canary';
 /** The canary belongs to the whole database; every other secret is bound to a row. */
 const CANARY_BINDING = '';
 
-/** The secrets key is unusable. The message is for the operator and reveals nothing of the key. */
+/** The message is for the operator and reveals nothing of the key. */
 export class SecretsKeyError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause });
@@ -97,7 +96,7 @@ export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
   });
 }
 
-/** Undefined: there is none yet. @throws SecretsKeyError */
+/** @throws SecretsKeyError */
 export async function readSecretsKey(dataDir: string): Promise<Buffer | undefined> {
   const file = path.join(dataDir, SECRETS_KEY_FILE);
   return await orRefused(`${file} cannot be read`, () => readKey(file));

@@ -1,5 +1,3 @@
-/** Accepts a new job only if a node can do it and the queue has room. */
-
 import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import { CachedValue } from '@matting/program/caches.ts';
@@ -11,7 +9,7 @@ import type { JobInput } from '../jobs/job-request.ts';
 import type { Queue } from '../queue/queue.ts';
 import { aheadOf, retryAfterS } from '../queue/queue-bound.ts';
 
-/** In between, the rate limits bound how many jobs are accepted. */
+/** The rate limits bound what is accepted in between. */
 const QUEUE_CACHE_MS = 1000;
 const NO_NODE_RETRY_AFTER_S = 10;
 const PACE_WINDOWS_MS = [60_000, 600_000];
@@ -19,10 +17,7 @@ const PACE_CACHE_MS = 5000;
 
 interface AcceptanceDependencies {
   readonly queue: Pick<Queue, 'queued' | 'doneWithin'>;
-  /**
-   * Time since a node was last routable, or since the start. Absent: nodes start when there is
-   * work.
-   */
+  /** Since a node was routable, or the start. Absent: nodes start when there is work. */
   readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
   readonly advertised: () => readonly NodeAbility[] | undefined;
@@ -44,8 +39,8 @@ export class AcceptanceGate {
 
   /**
    * @param image undefined: not there yet, so its job judges it
-   * @throws ContractError for the field that no node can follow, or for the image;
-   *   SERVICE_UNAVAILABLE: no node serves the default plan
+   * @throws ContractError of the field or the image; SERVICE_UNAVAILABLE: no node serves the
+   *   default plan
    */
   requireAble(request: AskedOfNode, image: JobInput | undefined): void {
     const nodes = this.#dependencies.advertised();

@@ -4,7 +4,7 @@ import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 
 export interface FingerprintedRequest {
-  /** SHA-256 of the decoded bytes, in hexadecimal; or the URL as it was sent. */
+  /** Hexadecimal SHA-256 of the decoded bytes, or the URL as sent. */
   readonly source: { readonly imageSha256: string } | { readonly url: string };
   readonly outputFormat: OutputFormat;
   readonly channels?: Channels | undefined;
@@ -12,7 +12,6 @@ export interface FingerprintedRequest {
   readonly finishing?: Finishing | undefined;
   readonly background?: { readonly sha256: string } | { readonly url: string } | undefined;
   readonly hints?: Hints | undefined;
-  /** SHA-256 of `hints_file`, in hexadecimal. */
   readonly hintsSha256?: string | undefined;
   readonly model?: string | undefined;
   readonly noSubject?: 'fail' | undefined;
@@ -21,9 +20,8 @@ export interface FingerprintedRequest {
 }
 
 /**
- * SHA-256 in hexadecimal. Each field is `tag:length in bytes:value` and a line feed, so no two
- * requests share a text. A field of a later release is hashed only if a request sends it, so
- * repeats match across an upgrade.
+ * Each field is `tag:length in bytes:value` and a line feed, so no two requests share a text. A
+ * later release's field is hashed only if it is sent, so repeats match across an upgrade.
  */
 export function fingerprintOf(request: FingerprintedRequest): string {
   const { source, outputFormat, channels = 'rgba', finishing = {}, background } = request;
@@ -61,7 +59,7 @@ function hashOf(fields: readonly Tagged[]): string {
   );
 }
 
-/** Its first tag differs from every matting request's, so no key serves both kinds. */
+/** The first tag keeps a key from serving both kinds. */
 export function correctionFingerprintOf(correction: {
   readonly jobId: string;
   readonly texts: ReadonlyMap<string, string>;
@@ -89,7 +87,7 @@ export function idempotencyKeyHash(idempotencyKey: string): string {
   return sha256(idempotencyKey);
 }
 
-/** For requests without a key. No caller's key has this hash: keys have no line ends. */
+/** No caller's key has this hash: keys have no line ends. */
 export function derivedKeyHash(namespace: string, apiKeyId: string, fingerprint: string): string {
   return sha256(`derived\n${namespace}\n${apiKeyId}\n${fingerprint}\n`);
 }

@@ -1,18 +1,15 @@
 /**
- * The upload of one picture, decoded, hashed and written while it arrives, so its size costs no
- * memory. Without a free slot or disk space it is only hashed, which suffices for a join or a
- * replay. An image already in the storage is copied once nothing refuses its job.
+ * Decodes, hashes and writes a picture while it arrives, so its size costs no memory. Without a
+ * free slot or disk space it is only hashed, which suffices for a join or a replay.
  *
- * | state     | entered by            | left by                                              |
- * |-----------|-----------------------|------------------------------------------------------|
- * | empty     | begin                 | the first piece, takeCopy                            |
- * | known     | takeCopy              | copy, the end of the request                         |
- * | writing   | the first piece       | finish, abort, a refusal, a full disk                |
- * | unstored  | no slot, no disk      | finish, which returns the error; abort               |
- * | refused   | text that is not      | abort; write drops the rest, finish throws the cause |
- * |           | Base64                |                                                      |
- * | finished  | finish                | commit, abort                                        |
- * | closed    | commit or abort       | -                                                    |
+ * | state    | entered by               | left by                                              |
+ * |----------|--------------------------|------------------------------------------------------|
+ * | empty    | begin                    | the first piece, takeCopy                            |
+ * | known    | takeCopy                 | copy, the end of the request                         |
+ * | writing  | the first piece          | finish, abort, a refusal, a full disk                |
+ * | unstored | no slot, no disk         | finish, which returns the error; abort               |
+ * | refused  | text that is not Base64  | abort; write drops the rest, finish throws the cause |
+ * | finished | finish                   | commit, abort                                        |
  */
 
 import { createHash, type Hash } from 'node:crypto';
@@ -27,14 +24,14 @@ import type { JobInput } from '../jobs/job-request.ts';
 import type { UploadSlot } from './upload-slot.ts';
 
 /**
- * Buffered before a write, for one picture of a request at a time: 400 KB took 2.2 ms in 9 pieces,
- * 1.6 ms in 2 (2 cores, AMD EPYC).
+ * For one picture of a request at a time: 400 KB took 2.2 ms in 9 pieces, 1.6 ms in 2 (2 cores, AMD
+ * EPYC).
  */
 export const WRITE_BYTES = 256 * 1024;
 
 export interface FinishedUpload {
   readonly sha256: string;
-  /** An error (SERVICE_UNAVAILABLE) says why there is nothing to commit. */
+  /** An error: it was not stored. */
   readonly image: JobInput | ContractError;
 }
 
@@ -50,7 +47,7 @@ interface CopiedImage extends KnownImage {
 type PieceReader = Pick<Base64Decoder, 'decodedBytes' | 'push' | 'finish'>;
 
 export class ImageUpload {
-  /** Of the job that this request may create; its blobs are named after it. */
+  /** Of the job that this request may create. */
   readonly jobId: string;
   readonly #blob: string;
   readonly #slot: UploadSlot;
@@ -97,20 +94,19 @@ export class ImageUpload {
   }
 
   /**
-   * The caller may reuse the piece once this resolves. `finish` throws for text that is not Base64,
-   * because errors of the body around it come first; a size error is thrown at once.
+   * The caller may then reuse the piece. `finish` throws for text that is not Base64: errors of the
+   * body around it come first.
    * @throws ContractError IMAGE_TOO_LARGE
    */
   async write(piece: Uint8Array): Promise<void> {
     if (this.#refusal !== undefined) return;
-    // Takes the slot before it decodes: a request that waits holds only this piece.
+    // Before it decodes: a request that waits holds only this piece.
     if (piece.length > 0) await this.#storing(() => this.#open());
     await this.#store(() => this.#reader.push(piece));
     if (this.#refusal !== undefined) await this.abort();
   }
 
   /**
-   * Judges a stored image by its header bytes.
    * @throws ContractError INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT,
    *   IMAGE_RESOLUTION_TOO_LARGE
    */
@@ -136,7 +132,7 @@ export class ImageUpload {
     return { blob: this.#blob, bytes, format, width, height };
   }
 
-  /** Call it after `finish`. The image is durable once this resolves. */
+  /** Durable once this resolves. */
   async commit(): Promise<void> {
     if (this.#writer === undefined)
       throw new Error('an upload was committed that was not finished');
@@ -164,7 +160,6 @@ export class ImageUpload {
     await this.#storing(() => this.#gather(bytes));
   }
 
-  /** Writes the buffered bytes and releases their memory. */
   async writeGathered(): Promise<void> {
     await this.#storing(() => this.#flush());
     this.#gathered = new KeptBytes(WRITE_BYTES, UNCOUNTED);

@@ -1,5 +1,3 @@
-/** The bounds of all uploads: their number, and the memory of their texts. */
-
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { HeldBytes, type HeldRoom, type Holding } from '@matting/program/held-bytes.ts';
@@ -11,16 +9,16 @@ import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
 import { ImageUpload } from './image-upload.ts';
 import { UploadSlot } from './upload-slot.ts';
 
-/** At most 19 GB of disk, with three files each. docs/limits.md adds up their bytes. */
+/** Three files each: 19 GB of disk (docs/limits.md). */
 export const UPLOADS_MAX = 256;
-/** Each holds one chunk of its body and reads no more while it waits. */
+/** Each holds one chunk of its body. */
 export const UPLOADS_WAITING_MAX = 1024;
 /** Far below the timeouts of callers and proxies. */
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
 /**
- * Most bytes of texts in memory, for all requests: fields of a submission, items of a batch,
- * messages to /mcp. Most requests keep a few hundred bytes, only while they are read.
+ * For all requests: fields of a submission, items of a batch, messages to /mcp. Most keep a few
+ * hundred bytes.
  */
 export const TEXT_BYTES_MAX = 32 * 1024 * 1024;
 
@@ -77,13 +75,12 @@ export class ImageUploads {
   }
 
   /**
-   * The uploads share one slot, and take it and their files with the first piece.
-   * @param body reading pauses while they wait for the slot; absent: it does not pause
+   * The uploads share one slot, taken with the first piece.
+   * @param body not read while they wait for the slot
    */
   beginBoth(accountId: string, body?: IncomingMessage): RequestUploads {
     const slot = new UploadSlot(this.#blobs, this.#slots, { accountId, body });
     const texts = this.beginTexts(accountId);
-    // Blobs carry the job's id from the first byte.
     const jobId = randomUUID();
     const image = new ImageUpload(slot, INPUT_IMAGE, jobId, `inputs/${jobId}`);
     const background = new ImageUpload(slot, BACKGROUND_IMAGE, jobId, backgroundBlob(jobId));
@@ -100,8 +97,7 @@ export interface RequestUploads {
   readonly image: ImageUpload;
   readonly background: ImageUpload;
   readonly hints: ImageUpload;
-  /** Memory for the texts of the same request. */
   readonly texts: HeldRoom;
-  /** Removes what was stored without a commit, and releases slot and memory. */
+  /** Removes what was not committed, and releases slot and memory. */
   end(): Promise<void>;
 }

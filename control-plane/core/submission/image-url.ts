@@ -1,4 +1,3 @@
-/** Judges a request's URLs before anything is fetched. */
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import {
   ForbiddenUrlError,
@@ -11,7 +10,7 @@ import { SEND_ITSELF } from '../jobs/acceptable-image.ts';
 
 /** The URL parser drops some of these and escapes others. */
 const CONTROL_CHARACTER = /\p{Cc}/u;
-/** Matches the text, because the parser drops an empty userinfo without a trace. */
+/** The parser drops an empty userinfo without a trace. */
 const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 
 /** @throws ContractError INVALID_IMAGE_SOURCE */

@@ -1,7 +1,4 @@
-/**
- * One request for many jobs, each with an image by URL: the steps that it shares with a single
- * submission.
- */
+/** What a request for many jobs shares with a single submission. */
 
 import type { Caller } from '@matting/accounts/keys/caller.ts';
 import type { TextValue } from '@matting/http/body-fields.ts';
@@ -38,19 +35,15 @@ export type ManyJobs = ReturnType<typeof manyJobs>;
 
 export function manyJobs({ queue, fieldPolicy, sells, ...parts }: ManyJobsParts) {
   return {
-    /** @throws ContractError of the field */
     requireItem: (item: { imageUrl: TextValue; reference: TextValue | undefined }) => ({
       imageUrl: requireImageUrl(item.imageUrl, fieldPolicy),
       reference: requireReference(item.reference) ?? null,
     }),
-    /** @throws ContractError INVALID_PARAMETER */
     requireName: (text: TextValue | undefined) => requireReference(text, 'name') ?? null,
-    /** @throws ContractError INVALID_CALLBACK */
     requireCallback: (texts: MattingFields['texts']) => requireCallback(texts, fieldPolicy),
     /** @param texts the common fields, with the first URL. @throws ContractError of the field */
     requireRequest: (texts: MattingFields['texts']) =>
       requireMattingRequest({ texts, imageGiven: false }, fieldPolicy),
-    /** Hashes the common fields, without the jobs' URLs. */
     fingerprintOf: ({ callback, backgroundUrl, ...request }: MattingRequest) =>
       fingerprintOf({
         ...request,
@@ -59,9 +52,7 @@ export function manyJobs({ queue, fieldPolicy, sells, ...parts }: ManyJobsParts)
         callback,
       }),
     hashOf: idempotencyKeyHash,
-    /** JSON of the common fields. */
     templateOf: (request: MattingRequest) => JSON.stringify(templateOf(request, null)),
-    /** The needs from nodes in such a template. */
     requestOf: (template: string): Omit<ManyRequest, 'callback'> => JSON.parse(template),
     callbackOf: (id: string, { callback }: Pick<MattingRequest, 'callback'>) =>
       callback && { url: callback.url, ...parts.callbackSecrets.seal(id, callback.secret) },

@@ -1,4 +1,3 @@
-/** The fields of a submission, and the request that they make. */
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import type { CallbackPolicy } from '@matting/http/outgoing/callback-url.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
@@ -47,7 +46,7 @@ export type TextField = Exclude<MattingField, 'image_base64'>;
 /** As they were sent; null counts as absent. */
 export interface MattingFields {
   readonly texts: ReadonlyMap<TextField, TextValue>;
-  /** True for any string in image_base64, even an empty one. Its bytes go to the upload. */
+  /** Even an empty string; its bytes go to the upload. */
   readonly imageGiven: boolean;
   readonly backgroundGiven?: boolean;
   readonly hintsGiven?: boolean;
@@ -56,17 +55,16 @@ export interface MattingFields {
 export interface MattingRequest {
   readonly imageUrl: string | undefined;
   readonly outputFormat: OutputFormat;
-  /** A plan or model of the nodes; absent: the nodes' default plan. */
+  /** Absent: the nodes' default plan. */
   readonly model?: string | undefined;
   /** Absent: a job without a subject succeeds. */
   readonly noSubject?: 'fail' | undefined;
-  /** The caller's name for the job, in NFC; not in the fingerprint. */
+  /** NFC; not in the fingerprint. */
   readonly reference?: string | undefined;
-  /** The service keeps input and matte for corrections, which inherit these texts. */
+  /** Fields that corrections inherit. */
   readonly correctable?: Readonly<Record<string, string>> | undefined;
   readonly channels: Channels;
   readonly finishing: Finishing | undefined;
-  /** Undefined: the request has no hints. */
   readonly hints?: Hints | undefined;
   /** Undefined: no background, or a file. */
   readonly backgroundUrl: string | undefined;
@@ -74,7 +72,6 @@ export interface MattingRequest {
 }
 
 export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {
-  /** Requests may ask for corrections; absent: they may not. */
   readonly corrections?: boolean;
 }
 
@@ -84,9 +81,7 @@ const OPAQUE_FORMATS: readonly OutputFormat[] = [...TRANSPARENT_FORMATS, 'jpeg']
 const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
 
 /**
- * Checks in the contract's order: one source, output format, finishing, Accept, the callback pair,
- * the URLs' texts.
- * @param accepts decides the output format if the request names none
+ * In the contract's order. @param accepts decides if no output format is named
  * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, NOT_ACCEPTABLE,
  *   INVALID_PARAMETER, INVALID_CALLBACK
  */
@@ -107,7 +102,7 @@ export function requireMattingRequest(
     });
   const parsed = finish(named);
   const outputFormat = requireAcceptedFormat(named, formatsFor(parsed), accepts);
-  // Without a named format, the quality is checked against the format that Accept chose.
+  // Accept may have chosen another format.
   const { channels, finishing } = named === undefined ? finish(outputFormat) : parsed;
   const callback = requireCallback(texts, policy);
   return {
@@ -126,7 +121,7 @@ export function requireMattingRequest(
   };
 }
 
-/** Formats for a request that names none, the default first. */
+/** The default first. */
 function formatsFor({ finishing }: ParsedFinishing): readonly OutputFormat[] {
   const formats = isOpaque(finishing) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
   if (finishing?.quality === undefined) return formats;
@@ -150,7 +145,6 @@ function requireOutputFormat(given: TextValue | undefined): OutputFormat | undef
   throw unsupportedOutput(`must be one of ${known}, or jpeg with an opaque background`);
 }
 
-/** @throws ContractError INVALID_PARAMETER: a text is longer than any rule allows */
 function textsOf<Field extends TextField>(
   texts: MattingFields['texts'],
   fields: readonly Field[],
@@ -178,7 +172,7 @@ function requireNoSubject(text: TextValue | undefined): MattingRequest['noSubjec
 
 /** In code points. */
 const REFERENCE_LENGTH_MAX = 128;
-/** Controls, line ends, and characters that change the direction of the text around them. */
+/** Controls, line ends, and changes of text direction. */
 const NOT_IN_A_REFERENCE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\p{Bidi_Control}]/u;
 
 /** @throws ContractError INVALID_PARAMETER */
@@ -196,7 +190,6 @@ export function requireReference(
   throw invalidParameter(field, form);
 }
 
-/** @throws ContractError INVALID_PARAMETER */
 function wantsCorrections(texts: MattingFields['texts'], { corrections }: FieldPolicy): boolean {
   const text = texts.get('correctable');
   const value = text === OVERLONG ? text : text?.toLowerCase();
@@ -232,21 +225,16 @@ export function requireCallback(
 
 export interface AcceptedAnswers {
   /**
-   * The caller's choice: JSON or one of these formats, the service's favourite first. 'none': the
-   * caller accepts pictures, but none of these formats.
+   * The service's favourite comes first. 'none': the caller accepts pictures, but none of these.
    */
   prefer(formats: readonly OutputFormat[]): OutputFormat | 'json' | 'none';
 }
 
 export const JSON_ALONE: AcceptedAnswers = { prefer: () => 'json' };
 
-/** For a caller who takes JSON and names no format. */
 const DEFAULT_FORMAT: OutputFormat = 'png';
 
-/**
- * The named format, else one that the caller accepts, else PNG.
- * @throws ContractError NOT_ACCEPTABLE
- */
+/** @throws ContractError NOT_ACCEPTABLE */
 function requireAcceptedFormat(
   named: OutputFormat | undefined,
   formats: readonly OutputFormat[],

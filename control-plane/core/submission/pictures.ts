@@ -1,4 +1,3 @@
-/** Finishes, fingerprints, commits or removes the pictures of one submission together. */
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
 import { regionFault } from '@matting/proto/contract/finishing/region.ts';
@@ -12,9 +11,8 @@ import type { FinishedUpload, ImageUpload } from './image-upload.ts';
 
 export interface SentPictures {
   readonly upload: ImageUpload;
-  /** For `background_file`; absent: this form of the body has no files. */
+  /** Absent: this form of the body has no files. */
   readonly backgroundUpload?: ImageUpload;
-  /** For `hints_file`, as above. */
   readonly hintsUpload?: ImageUpload;
 }
 
@@ -33,14 +31,12 @@ interface PicturedRequest {
   readonly hints?: Hints | undefined;
 }
 
-/** Throws if the uploaded picture does not fit the request. */
 export type RequireImage = (image: JobInput) => void;
 
 type FingerprintedFields = Omit<FingerprintedRequest, 'source' | 'background' | 'hintsSha256'>;
 
 /**
- * @param requireImage checks with an interface's own errors; absent: the region must lie inside the
- *   image
+ * @param requireImage absent: the region must lie inside the image
  * @throws ContractError as an upload's `finish`, as `requireImage`; INVALID_PARAMETER: a frame that
  *   is too large, a region outside
  */
@@ -57,7 +53,6 @@ export async function finishPictures(
   return { image, ...background, ...(await finishHints(hintsUpload, requestedHints)) };
 }
 
-/** Returns the `hints` of Pictures, or nothing. */
 export async function finishHints(
   upload: ImageUpload | undefined,
   requestedHints: Hints | undefined,
@@ -66,7 +61,6 @@ export async function finishHints(
   return hints ? { hints } : {};
 }
 
-/** Returns the `background` of Pictures, or nothing. */
 export async function finishBackground(
   upload: ImageUpload | undefined,
   url: string | undefined,
@@ -125,7 +119,7 @@ export function requireStored(picture: Picture | undefined): JobInput | undefine
 
 type Blobs = Pick<BlobStore, 'remove'>;
 
-/** The pictures must be durable before an answer names the job. */
+/** Before an answer names the job. */
 export async function commitPictures(
   blobs: Blobs,
   job: NewJob,
@@ -143,7 +137,6 @@ export async function commitPictures(
   }
 }
 
-/** Keeps the input of a correction, which belongs to its first job. */
 export async function removePictures(blobs: Blobs, job: NewJob): Promise<void> {
   const { background, hintsFile, correction } = job;
   const input = correction === undefined ? job.input : null;

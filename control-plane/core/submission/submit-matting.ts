@@ -1,7 +1,6 @@
 /**
- * Turns a submission into a job, or finds the one of its Idempotency-Key. The contract's order: the
- * body; replay, join or conflict; abilities of the nodes; the callback's secret and address; jobs
- * in flight; a full queue; credits. No step after the join refuses a join or a replay.
+ * The contract's order: the body; replay, join or conflict; abilities of the nodes; the callback's
+ * secret and address; jobs in flight; a full queue; credits.
  */
 
 import type { Caller, ReadAccount } from '@matting/accounts/keys/caller.ts';
@@ -53,10 +52,7 @@ import {
   uploadedOf,
 } from './pictures.ts';
 
-/**
- * @param sells whether callers can buy credits; otherwise the operator grants them
- * @param images of the request, a credit each
- */
+/** @param sells otherwise the operator grants credits */
 export function noCredit(sells: boolean, images = 1): ContractError {
   const more = sells
     ? 'Buy credits'
@@ -89,7 +85,7 @@ interface Sent extends SentPictures {
   readonly caller: Caller;
   readonly recheckCaller: () => Promise<Caller>;
   readonly mode: 'sync' | 'async';
-  /** Set: the job is free, and a package counted it in the day that begins at this instant. */
+  /** Set: the job is free, counted in the day that begins then. */
   readonly unpaidDayMs?: number | null;
 }
 
@@ -99,16 +95,15 @@ interface Submission extends Sent {
   readonly accepts?: AcceptedAnswers;
 }
 
-/** Replaces the Idempotency-Key by a hash of the request's fields and the interface's name. */
+/** Replaces the Idempotency-Key. */
 interface DerivedKey {
   readonly namespace: string;
-  /** How long after its end the job answers repeats. */
+  /** From the job's end. */
   readonly rememberedMs: number;
 }
 
 interface CorrectionSubmission extends Omit<Submission, 'accepts' | 'idempotencyKey'> {
   readonly idempotencyKey: string | DerivedKey;
-  /** A job of the caller. */
   readonly corrects: CorrectedJob;
 }
 
@@ -116,7 +111,6 @@ export interface KeylessSubmission extends Sent {
   readonly request: MattingRequest;
   readonly backgroundGiven: boolean;
   readonly derivedKey: DerivedKey;
-  /** The interface's own check of the image; throws a ContractError. */
   readonly requireImage?: RequireImage;
 }
 
@@ -150,10 +144,7 @@ export class SubmitMatting {
     this.#draining = true;
   }
 
-  /**
-   * The returned job is durable.
-   * @throws ContractError every code of a refused submission
-   */
+  /** The job is durable. @throws ContractError every code of a refused submission */
   async submit(submission: Submission): Promise<Submitted> {
     const { fields, accepts, idempotencyKey } = submission;
     const request = requireMattingRequest(fields, this.#dependencies.fieldPolicy, accepts);
@@ -163,13 +154,13 @@ export class SubmitMatting {
     return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
-  /** The job of the key, for routes that ask before they read the rest of a body. */
+  /** For routes that ask before they read the rest of a body. */
   findMade(caller: Caller, idempotencyKey: string): Promise<Job | undefined> {
     return this.#find(caller, { hash: idempotencyKeyHash(idempotencyKey) });
   }
 
   /**
-   * Corrects another job of the caller, whose fields it inherits unless they are sent.
+   * Inherits fields that are not sent.
    * @throws ContractError as `submit`; JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED
    */
   async submitCorrection(submission: CorrectionSubmission): Promise<Submitted> {
@@ -197,7 +188,7 @@ export class SubmitMatting {
   }
 
   /**
-   * For a caller without a key: the same request joins or replays for `rememberedMs`.
+   * The same request joins or replays for `rememberedMs`.
    * @throws ContractError as `submit`, and as `requireImage`
    */
   async submitKeyless(submission: KeylessSubmission): Promise<Submitted> {
@@ -228,8 +219,7 @@ export class SubmitMatting {
     try {
       stored = await this.#requireAccepting(sent, resolved);
     } catch (refusal) {
-      // The same request, sent twice at once, may have made the job meanwhile; a join is not
-      // refused.
+      // A concurrent repeat may have made the job; a join is not refused.
       const made =
         refusal instanceof ContractError ? await this.#find(sent.caller, key) : undefined;
       if (made === undefined) throw refusal;
@@ -285,7 +275,7 @@ export class SubmitMatting {
     }
   }
 
-  /** Reads in advance what the job's transaction decides, to avoid a useless copy. */
+  /** Decided by the job's transaction, but an early refusal saves a copy. */
   async #requireCredit(caller: Caller): Promise<void> {
     const { readAccount, jobsInFlightMax, sells } = this.#dependencies;
     if ((await readAccount.inFlight(caller)) >= jobsInFlightMax) throw this.#tooManyInFlight();
@@ -348,7 +338,7 @@ export class SubmitMatting {
     }
   }
 
-  /** Checks the key again: the name look-ups and the upload took time. */
+  /** Checks the key again: look-ups and the upload took time. */
   async #insert(job: NewJob, { recheckCaller }: Sent): Promise<SubmitOutcome<Job>> {
     const { queue, jobsInFlightMax } = this.#dependencies;
     let began = false;
@@ -358,8 +348,7 @@ export class SubmitMatting {
       began = true;
       return await queue.submit(newJob, { jobsInFlightMax });
     } catch (error) {
-      // Once begun, the row may exist, so the input stays; the sweep removes an input without a
-      // row.
+      // Once begun, the row may exist. The sweep removes an input without a row.
       if (!began || error instanceof NotBegunError)
         await removePictures(this.#dependencies.blobs, job);
       throw error;
@@ -380,7 +369,6 @@ function storedKeyOf(
   return { hash: derivedKeyHash(namespace, apiKeyId, fingerprint), rememberedMs };
 }
 
-/** The fields of a job that do not depend on its picture. */
 export function templateOf(request: MattingRequest, background: JobInput | null): JobTemplate {
   const { outputFormat, model, noSubject, channels, finishing, backgroundUrl, hints } = request;
   const hasBackground = background !== null || backgroundUrl !== undefined;
@@ -405,7 +393,7 @@ export function keyConflict(jobId: string | undefined): ContractError {
 }
 
 /**
- * Join or replay. An unpaid job's key is its form: sent again, it is the same picture.
+ * An unpaid job's key is its form: sent again, it is the same picture.
  * @throws ContractError IDEMPOTENCY_CONFLICT
  */
 function existing(job: Job, { unpaidDayMs }: Sent, fingerprint: string): Submitted {

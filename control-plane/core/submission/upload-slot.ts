@@ -7,17 +7,13 @@ interface Gathering {
   writeGathered(): Promise<void>;
 }
 
-/**
- * One slot for all uploads of a request: with a slot each, two requests could wait for each other
- * forever.
- */
+/** With a slot for each upload, two requests could wait for each other forever. */
 export class UploadSlot {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
   readonly #slots: Semaphore;
   readonly #of: { readonly accountId: string; readonly body: IncomingMessage | undefined };
   #files = 0;
   #release: Release | undefined;
-  /** The upload whose bytes are buffered. */
   #gathering: Gathering | undefined;
 
   constructor(
@@ -30,7 +26,7 @@ export class UploadSlot {
     this.#of = of;
   }
 
-  /** Only one upload buffers at a time: the other's bytes are written first. */
+  /** One upload buffers at a time. */
   async gather(upload: Gathering): Promise<void> {
     const before = this.#gathering;
     this.#gathering = upload;

@@ -1,4 +1,4 @@
-/** A message's attempts in one column of its row: `began,status,took;` for each, times in ms. */
+/** One column with `began,status,took;` for each attempt, times in ms. */
 
 import type { Database } from '@matting/database/database.ts';
 import { nowPlusMs } from '@matting/database/statements.ts';
@@ -12,7 +12,7 @@ interface LoggedAttempt {
   readonly durationMs: number;
 }
 
-/** The column's new text with one more attempt. A full log does not change. */
+/** A full log does not change. */
 export function withAttempt(
   { dialect, nowMs }: Pick<Database, 'dialect' | 'nowMs'>,
   { statusCode, durationMs }: Omit<LoggedAttempt, 'atMs'>,

@@ -1,12 +1,7 @@
 /**
- * The loop that delivers messages of one kind, webhooks or mails. Once the receiver has a free
- * slot, it leases a row of the outbox, sends the message and writes the attempt's end. So a message
- * arrives at least once. It arrives twice only if the process died, or the database was away,
- * between the receiver's answer and the write.
- *
- * It reads the outbox if a job that ended here left a webhook, if a slot became free and rows are
- * known to wait, if a retry is due before the next poll, and at each poll for rows of other
- * replicas.
+ * Leases a row of the outbox once its receiver has a free slot, sends it and writes the attempt's
+ * end. So a message arrives at least once; it arrives twice only if the process died, or the
+ * database was away, between the answer and the write.
  */
 
 import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
@@ -24,13 +19,12 @@ export interface MessageClaim {
 export interface AttemptEnd {
   /** null: no answer came, or not one of HTTP. */
   readonly statusCode: number | null;
-  /** Absent: the message was delivered. */
   readonly error?: string | undefined;
   readonly durationMs: number;
 }
 
 /**
- * If the claim was lost, each resolves with false and changes nothing. `giveUp`: as in JobStore.
+ * Each resolves with false, and changes nothing, if the claim was lost. `giveUp`: as in JobStore.
  */
 export interface MessageLeases {
   /** False: another replica has the message, or it is not due. */
@@ -67,16 +61,15 @@ export interface AttemptResult {
 
 interface MessageChannel {
   readonly kind: MessageKind;
-  /** Longest time until a message of another replica is seen here. */
+  /** Longest delay of a message of another replica. */
   readonly pollMs: number;
   /** The longest attempt and time to write its end. */
   readonly leaseMs: number;
   readonly slots: SlotLimits;
-  /** Ids of the keys that open secrets here; mails need none. */
+  /** Keys that open secrets here; mails need none. */
   readonly secretKeyIds: readonly string[];
   /**
-   * Sends the message and writes the attempt's end. If it rejects (the database stays away, or a
-   * bug), the lease runs out and the message is sent again.
+   * If it rejects, the lease runs out and the message is sent again.
    * @param cutOff aborts: release the message
    */
   attempt(claimed: ClaimedMessage, cutOff: AbortSignal): Promise<AttemptResult>;
@@ -101,10 +94,7 @@ export class MessageDelivery {
   readonly #slots: SharedSlots;
   readonly #running = new Set<Promise<void>>();
   readonly #cutOff = new AbortController();
-  /**
-   * Timers of retries that are due before the next poll; at most one for each row that failed
-   * meanwhile.
-   */
+  /** Retries due before the next poll; at most one for each row that failed meanwhile. */
   readonly #wakes = new Set<NodeJS.Timeout>();
   readonly #loop: RoundLoop;
   #unsubscribe: (() => void) | undefined;
@@ -129,7 +119,7 @@ export class MessageDelivery {
     return this.#running.size;
   }
 
-  /** Begins what a job's end just left, claims nothing more, and releases the rest at the limit. */
+  /** Claims nothing more, and releases what is left at the limit. */
   async stop(limitMs = 0): Promise<void> {
     await this.#loop.roundUnderWay();
     this.#unsubscribe?.();
@@ -140,7 +130,6 @@ export class MessageDelivery {
     clearTimeout(limit);
   }
 
-  /** Releases all attempts under channel. */
   hurry(): void {
     void this.#loop.stop();
     this.#cutOff.abort();
@@ -159,7 +148,7 @@ export class MessageDelivery {
       this.#waiting = true;
       return false;
     }
-    // Leaves out rows without a free slot, so that no receiver's backlog hides another's row.
+    // Without full receivers, so that no backlog hides another's row.
     const full = this.#slots.full();
     const { destinations, accounts, uses, slow } = full;
     this.#waiting = [destinations, accounts, uses, slow.accounts].some(some => some.length > 0);

@@ -1,14 +1,11 @@
 /**
- * Lists due messages whose receivers have a free slot. Its cost does not grow with the backlog:
+ * Lists due messages whose receivers have a free slot, at a cost that does not grow with the
+ * backlog. The first HEAD_MAX rows by due time nearly always suffice. If they do not (a receiver
+ * that hangs has a backlog of hours), it walks over lanes (lane-walk.ts), from where the last walk
+ * stopped.
  *
- * 1. It reads the first HEAD_MAX rows by due time. Nearly always fewer wait, or enough have a slot.
- * 2. If HEAD_MAX or more wait and most have no slot (a receiver that hangs has a backlog of hours),
- *    it walks over lanes (lane-walk.ts), leaves out those without a slot and takes the first few
- *    rows of each other. The next walk continues where this one stopped.
- *
- * Mails all go to one server with few slots, so their accounts take turns by id: an account with
- * many mails, or with mails that the server defers, delays another's by one mail at most. If
- * HEAD_MAX mails wait, the walk comes first.
+ * All mails go to one server with few slots. So accounts take turns by id, and none delays
+ * another's mail by more than one; with HEAD_MAX waiting mails, the walk comes first.
  */
 
 import { setImmediate as loopTick } from 'node:timers/promises';
@@ -29,13 +26,13 @@ import {
   type Wanted,
 } from './lane-walk.ts';
 
-/** A due message; its body and secret are sealed. tables.ts describes the columns. */
+/** Body and secret are sealed. */
 export type DueMessage = Awaited<ReturnType<typeof readDue>>[number];
 
 interface DueQuery {
   readonly kind: MessageKind;
   readonly limit: number;
-  /** Keys that open secrets here. Other replicas send the other webhooks; mails need no key. */
+  /** Keys that open secrets here; mails need none. */
   readonly secretKeyIds: readonly string[];
   readonly full: FullSlots;
 }
@@ -44,7 +41,7 @@ interface DueQuery {
 export const DUE_LISTED_MAX = 32;
 const HEAD_MAX = 8 * DUE_LISTED_MAX;
 const BY_DUE = throughIndex('outbox', 'outbox_due');
-/** Most lanes searched for webhooks under other keys: takes a second or two at a start. */
+/** Takes a second or two at a start. */
 const SEALED_LANES_MAX = 4096;
 /** The gauges show "at least" from here on. */
 const DUE_COUNTED_MAX = 10_000;
@@ -73,14 +70,11 @@ export function dueMessages(database: Database) {
       }
       return readDue(database, rows.slice(0, limit));
     },
-    /** Due webhooks, at most DUE_COUNTED_MAX, and the age of the oldest. */
+    /** At most DUE_COUNTED_MAX, and the age of the oldest. */
     due: () => countDue(database),
-    /** Waiting mails, at most DUE_COUNTED_MAX, and the time since the oldest was first due. */
+    /** At most DUE_COUNTED_MAX, and the time since the oldest was first due. */
     mailsWaiting: () => countMails(database),
-    /**
-     * Webhooks that these keys do not open, at most DUE_COUNTED_MAX, in the first SEALED_LANES_MAX
-     * lanes.
-     */
+    /** At most DUE_COUNTED_MAX, in the first SEALED_LANES_MAX lanes. */
     countSealedWithOthers: (secretKeyIds: readonly string[]) =>
       countSealedWithOthers(database, secretKeyIds),
   };
@@ -192,7 +186,7 @@ async function countLane(database: Database, lane: Lane, max: number): Promise<n
   return requireInteger(count);
 }
 
-/** Reads whole messages. A row that was claimed or ended meanwhile fails its claim. */
+/** A row claimed or ended meanwhile fails its claim. */
 async function readDue(database: Database, rows: readonly DueRow[]) {
   if (rows.length === 0) return [];
   const { nowMs } = database;
@@ -212,7 +206,6 @@ async function readDue(database: Database, rows: readonly DueRow[]) {
   const byId = new Map(read.map(row => [row.id, row]));
   return ids.flatMap(id => {
     const row = byId.get(id);
-    // Null: the end was written since.
     const secretKeyId = row?.secretKeyId ?? null;
     return row === undefined || secretKeyId === null ? [] : { ...row, secretKeyId };
   });
@@ -222,10 +215,7 @@ function once(rows: readonly DueRow[]): DueRow[] {
   return [...new Map(rows.map(row => [row.id, row])).values()];
 }
 
-/**
- * The first row of each account in order of ids, from the one after `lastAccount` around to it;
- * then the second of each.
- */
+/** One row of each account by id, beginning after `lastAccount`; then the second of each. */
 function inRounds(rows: readonly DueRow[], lastAccount: string): DueRow[] {
   const seen = new Map<string, number>();
   const ranked = rows.map(row => {
@@ -254,7 +244,7 @@ function wantedOf({ kind, secretKeyIds, full }: DueQuery): Wanted {
     row: row =>
       lane(row) &&
       (row.lease_expires_at === null || row.lease_expires_at <= row.read_at) &&
-      // The sweeper ends later webhooks, perhaps a minute later.
+      // The sweeper ends later webhooks.
       (kind === 'mail' || (row.secret_erase_at ?? 0) > row.read_at),
   };
 }

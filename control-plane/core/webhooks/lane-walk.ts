@@ -1,6 +1,6 @@
 /**
- * Walks over lanes. A lane holds the messages of one account to one receiver under one secrets key.
- * The walk seeks from lane to lane in outbox_lanes, so its cost does not grow with the backlog.
+ * A lane holds the messages of one account to one receiver under one secrets key. The walk seeks
+ * from lane to lane, so its cost does not grow with the backlog.
  */
 
 import { setImmediate as loopTick } from 'node:timers/promises';
@@ -13,12 +13,8 @@ export type MessageKind = Schema['outbox']['kind'];
 const LANES_MAX = 512;
 /** Most rows read in a lane: rows under way at other replicas come first. */
 const LANE_READ_MAX = 64;
-/**
- * Most webhooks taken from a lane: an account's slots to one receiver. From a lane of mails the
- * walk takes one.
- */
+/** An account's slots to one receiver; for mails, one. */
 export const LANE_TAKE_MAX = 8;
-/** Lanes between two ticks of the event loop. */
 export const LANES_A_TICK = 16;
 
 export interface Lane {
@@ -47,7 +43,6 @@ export const BEFORE_ALL: Lane = { receiver: '', account_id: '', secret_key_id: '
 /** Sorts after every account's id. */
 const PAST_ALL = '~';
 
-/** Filters for receivers, lanes and rows that have a free slot. */
 export interface Wanted {
   readonly receiver: (receiver: string) => boolean;
   readonly lane: (lane: Lane) => boolean;
@@ -95,7 +90,7 @@ export class LaneWalk {
   }
 }
 
-/** Reads the first lane of each of three ranges in one statement, and returns the first found. */
+/** One statement for the three ranges after the lane. */
 export async function readLaneAfter(
   database: Database,
   kind: MessageKind,

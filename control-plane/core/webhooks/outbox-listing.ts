@@ -1,5 +1,3 @@
-/** Statements of the outbox for the operator and for people: list webhooks and resend one. */
-
 import { type AuditEntry, requireAuthority } from '@matting/accounts/audit-log.ts';
 import {
   type Database,
@@ -19,7 +17,6 @@ export type NotificationSummary = ReturnType<typeof summaryOf>;
 
 export interface NotificationFilter {
   readonly jobId?: string | undefined;
-  /** Undefined: all accounts. */
   readonly accountId?: string | undefined;
   readonly status?: CallbackStatus | undefined;
   readonly limit: number;
@@ -63,7 +60,7 @@ export function outboxListing(database: Database) {
       const { outcome } = await retryNotification(database, id);
       return outcome;
     },
-    /** Resends for a person. too-soon: the last attempt began within `everyMs`, or is under way. */
+    /** too-soon: the last attempt began within `everyMs`, or is under way. */
     resend: async (
       id: string,
       audit: AuditEntry,
@@ -75,7 +72,7 @@ export function outboxListing(database: Database) {
   };
 }
 
-/** The state of mails and account events; leaves out unknown ids. @param ids a few */
+/** Leaves out unknown ids. @param ids a few */
 export async function readMessages(db: Db, ids: readonly string[]) {
   if (ids.length === 0) return [];
   const rows = await db
@@ -146,10 +143,7 @@ function summaryOf({ attempt_log, last_error, ...row }: SummaryRow) {
   return { ...row, lastFailure, log: loggedAttempts(attempt_log) };
 }
 
-/**
- * Makes a message due, even a failed one, and grants it one more attempt. Does not touch an attempt
- * under way.
- */
+/** Grants one more attempt. Does not touch an attempt under way. */
 async function retryNotification(
   database: Database,
   id: string,

@@ -1,24 +1,17 @@
 /**
- * Messages that wait for delivery: mails, and webhooks of a job's end or of an account's event. A
- * row is written in the transaction of its cause. The row of a job's end is deleted with the job
- * (job-store.ts), a mail when its link is withdrawn, all others by age.
+ * A row is written in the transaction of its cause. The row of a job's end is deleted with the job,
+ * a mail when its link is withdrawn, all others by age.
  *
  * | status    | entered by                        | left by                                       |
  * |-----------|-----------------------------------|-----------------------------------------------|
- * | pending   | its cause, a resend               | success (to delivered); the last attempt, a   |
- * |           |                                   | final refusal, an erased secret (to failed)   |
+ * | pending   | its cause, a resend               | success; the last attempt, a final refusal,   |
+ * |           |                                   | an erased secret (to failed)                  |
  * | delivered | a 2xx, or the mail server took it | -                                             |
- * | failed    | 410, a mail that the server never | a resend of a webhook that has its secret     |
- * |           | takes, the last attempt, an       |                                               |
- * |           | erased secret                     |                                               |
+ * | failed    | see above                         | a resend of a webhook that has its secret     |
  *
- * A webhook's body is erased with its secret, a mail's at its end; the row keeps times and
- * attempts.
- *
- * An attempt holds a lease: holder, expiry, fence. Each claim raises the fence, and the holder of
- * an old fence writes nothing. Each change is a compare-and-set on the fence in one statement, so
- * the database holds no lock while a receiver answers. An attempt counts once its end is written:
- * if the process dies, the attempt is repeated.
+ * Each claim raises the fence, and the holder of an old fence writes nothing. Each change is a
+ * compare-and-set on the fence, so the database holds no lock while a receiver answers. An attempt
+ * counts once its end is written.
  */
 
 import {
@@ -42,7 +35,7 @@ import { outboxListing } from './outbox-listing.ts';
 const SECRET_MS = 86_400_000;
 
 interface NewWebhook {
-  /** The job's id, or a UUID of the account's event. No other message has it. */
+  /** The job's id, or a UUID of the account's event. */
   readonly id: string;
   readonly accountId: string;
   /** The type of an account's event; null: the end of a job. */
@@ -88,7 +81,7 @@ export async function insertWebhook(
 }
 
 export interface NewMail {
-  /** A UUID, also in the mail's Message-ID. Made outside of the transaction that is retried. */
+  /** In the mail's Message-ID. Made outside of the transaction that is retried. */
   readonly id: string;
   readonly accountId: string;
   readonly recipient: string;
@@ -124,7 +117,7 @@ export async function insertMail(
     .execute();
 }
 
-/** Deletes the mails, so that they are not sent; an attempt under way still ends. */
+/** An attempt under way still ends. */
 export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<void> {
   await tx
     .deleteFrom('outbox')
@@ -134,7 +127,7 @@ export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<voi
     .execute();
 }
 
-/** A webhook cannot be sent without its secret, and a mail's text may hold a link. */
+/** A mail's text may hold a link. */
 const ERASED = { secret: null, secret_key_id: null, secret_erase_at: null, body: '' };
 const ERROR_LENGTH_MAX = 64;
 
@@ -145,12 +138,11 @@ export function createOutboxStore(database: Database) {
     ...dueMessages(database),
     ...outboxListing(database),
     ...outboxLeases(database),
-    /** A webhook that still waits fails: its secret can no longer sign it. */
+    /** A webhook that still waits fails. */
     eraseDueSecrets: (limit: number) => eraseDueSecrets(database, limit),
-    /** Removes mails, or account events, that ended `afterMs` ago. */
     removeOld: (kind: MessageKind, afterMs: number, limit: number) =>
       removeOld(database, kind, afterMs, limit),
-    /** Makes waiting retries of mails due, without taking one of their attempts. */
+    /** Does not count as one of their attempts. */
     sendMailsNow: (limit: number) => sendMailsNow(database, limit),
   };
 }
@@ -226,7 +218,6 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
         status: 'failed',
         finished_at: nowMs,
         next_attempt_at: null,
-        // Invalidates the fence of an attempt under way.
         ...FREE,
         fence: eb('fence', '+', 1),
       }))
@@ -244,7 +235,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
   });
 }
 
-/** Takes account events alone: the webhooks of jobs are deleted with the jobs, at the same age. */
+/** Webhooks of jobs are deleted with the jobs, at the same age. */
 async function removeOld(database: Database, kind: MessageKind, afterMs: number, limit: number) {
   const rows = await query(database, db =>
     db
@@ -256,7 +247,7 @@ async function removeOld(database: Database, kind: MessageKind, afterMs: number,
       .limit(limit)
       .execute(),
   );
-  // The same order everywhere, as above.
+  // As above.
   const ids = rows.flatMap(row => (kind === 'mail' || row.event !== null ? row.id : [])).sort();
   if (ids.length === 0) return 0;
   return transact(database, async tx => {
@@ -283,7 +274,7 @@ async function sendMailsNow(database: Database, limit: number): Promise<number> 
       .limit(limit)
       .execute(),
   );
-  // The same order everywhere, as above.
+  // As above.
   const ids = rows.map(row => row.id).sort();
   if (ids.length > 0) {
     await query(database, db =>

@@ -29,8 +29,6 @@ import {
 import { LANE_TAKE_MAX } from './lane-walk.ts';
 import { nextWaitMs, retryAfterMs, type WebhookSchedule } from './webhook-schedule.ts';
 
-/* Rendered once, when the job ends. */
-
 export function renderOutboxBody(views: JobViews, job: ViewedJob): string {
   if (job.finishedAtMs === null) throw new Error(`job ${job.id} is not final`);
   return JSON.stringify({
@@ -47,8 +45,8 @@ const LEASE_MS = 20_000;
 /** A slower receiver shares its slots with other slow ones. */
 const SLOW_MS = 5_000;
 /**
- * A slot costs a socket and about 20 KB, and a receiver that hangs holds it for the whole timeout.
- * One account gets at most 64 if it is alone, 8 of them to one receiver, 32 to slow receivers.
+ * A slot costs a socket and about 20 KB for up to the whole timeout. An account alone gets 64, 8 of
+ * them to one receiver, 32 to slow receivers.
  */
 const SLOTS: SlotLimits = {
   max: 128,
@@ -100,7 +98,7 @@ export function webhookDelivery(parts: WebhookDeliveryParts): MessageDelivery {
   return new MessageDelivery(parts, channel, wake => events.onNotificationDue(wake));
 }
 
-/** The parent is the job's submission, which may be hours ago. */
+/** The submission may be hours ago. */
 function beginSpan(tracing: Tracing | undefined, { message, claim }: ClaimedMessage) {
   const attributes = {
     'http.request.method': 'POST',
@@ -139,10 +137,7 @@ async function makeAttempt(
   return { slow: outcome.kind === 'unanswered' || durationMs > SLOW_MS, nextInMs };
 }
 
-/**
- * refused: any other answer, redirects too. aborted: this process ended it, and it may have
- * arrived.
- */
+/** refused: any other answer, redirects too. aborted: may have arrived. */
 type SendOutcome =
   | { readonly kind: 'delivered' | 'gone'; readonly status: number }
   | { readonly kind: 'refused'; readonly status: number; readonly retryAfterMs: number }
@@ -155,7 +150,7 @@ type SendOutcome =
 
 const GONE = 410;
 
-/** The same headers for all: receivers learn nothing about the account. */
+/** The same for all: receivers learn nothing about the account. */
 const HEADERS = {
   'content-type': 'application/json',
   'user-agent': `${OWN_AGENT} (webhook)`,
@@ -166,9 +161,7 @@ const HEADERS = {
 interface Opened {
   readonly key: Uint8Array;
   readonly body: Buffer;
-  /**
-   * The database's clock, which all replicas share: receivers refuse a message whose time is off.
-   */
+  /** The database's clock: receivers refuse a message whose time is off. */
   readonly nowMs: () => number;
 }
 
@@ -250,7 +243,7 @@ async function writeEnd(
     return outbox.failed(claim, end, { eraseSecret: outcome.kind === 'gone' }, cutOff);
   };
   const held = await write();
-  // Names nothing of the receiver: its address is the caller's secret.
+  // The receiver's address is the caller's secret.
   const line = { jobId: claim.id, attempt, ...outcome, durationMs: Math.round(durationMs) };
   if (held) log.info({ ...line, nextInMs }, 'notification');
   else log.warn(line, 'notification taken over meanwhile');

@@ -1,6 +1,6 @@
 import { parseRetryAfterMs } from '@matting/http/request-headers.ts';
 
-/** In ms; the first wait precedes attempt 1, so there are as many attempts as waits. */
+/** In ms; the first wait precedes attempt 1. */
 export type WebhookSchedule = readonly [firstMs: number, ...laterMs: number[]];
 
 /** The contract's schedule. */
@@ -8,7 +8,7 @@ export const WEBHOOK_SCHEDULE_MS: WebhookSchedule = [
   0, 5_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000,
 ];
 
-/** ±10 %, so that webhooks that failed together do not retry together. */
+/** ±10 %: webhooks that failed together do not retry together. */
 const JITTER = 0.1;
 /** The result's life: a later notification would announce nothing. */
 const SCHEDULE_MS_MAX = 86_400_000;
@@ -16,16 +16,13 @@ const SCHEDULE_MS_MAX = 86_400_000;
 const RETRY_AFTER_MS_MAX = 3_600_000;
 const RETRY_AFTER_STATUS: ReadonlySet<number> = new Set([429, 503]);
 
-/** True if every attempt falls inside the link's life, jitter included. */
+/** Every attempt must fall inside the link's life, jitter included. */
 export function isWebhookSchedule(schedule: readonly number[]): schedule is WebhookSchedule {
   const totalMs = schedule.reduce((sum, waitMs) => sum + waitMs, 0);
   return schedule.length > 0 && totalMs * (1 + JITTER) < SCHEDULE_MS_MAX;
 }
 
-/**
- * From the end of one attempt to the next, and at least `retryAfterMs`; undefined: no attempt is
- * left.
- */
+/** At least `retryAfterMs`; undefined: no attempt is left. */
 export function nextWaitMs(
   schedule: WebhookSchedule,
   attempts: number,
@@ -37,10 +34,7 @@ export function nextWaitMs(
   return Math.max(Math.round(waitMs * (1 + JITTER * (2 * random - 1))), retryAfterMs);
 }
 
-/**
- * At most an hour; 0 if the status or the header asks for no delay. @param header seconds, or an
- * HTTP date
- */
+/** 0 if the answer asks for no delay. @param header seconds, or an HTTP date */
 export function retryAfterMs(status: number, header: string | undefined, nowMs: number): number {
   if (!RETRY_AFTER_STATUS.has(status)) return 0;
   return Math.min(parseRetryAfterMs(header, nowMs), RETRY_AFTER_MS_MAX);
