@@ -1,4 +1,3 @@
-/** Accounts: who owns credits, keys and jobs. */
 import { randomUUID } from 'node:crypto';
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted } from '@matting/database/statements.ts';
@@ -6,16 +5,14 @@ import type { Kysely } from 'kysely';
 
 export type Account = Awaited<ReturnType<typeof readPage>>[number];
 
-/** Accounts of one statement. */
 const ACCOUNTS_PAGE_ROWS = 500;
 
-/** Ids of one statement. */
 const NAMES_READ_MAX = 200;
 
 /** Code points of an account's or a key's name. */
 export const NAME_LENGTH_MAX = 64;
 
-/** True for a name that is itself in every collation, and is not taken for an id or an option. */
+/** True for a name that every collation compares as itself, and that is no id or option. */
 export function isName(value: string): boolean {
   return (
     value.isWellFormed() &&
@@ -39,7 +36,7 @@ export function createAccountStore(database: Database) {
       const id = randomUUID();
       await isInserted(query(database, db => insertAccount(database, db, id, name)));
       const account = await findBy('name', name);
-      // Ours also where the answer to the insert was lost and the second try met the first.
+      // Also true if the answer was lost and the second insert met the first.
       return account?.id === id ? account : undefined;
     },
     find: (accountId: string) => findBy('id', accountId),
@@ -58,7 +55,7 @@ export function createAccountStore(database: Database) {
     },
     page: (page: { readonly limit: number; readonly after?: string | undefined }) =>
       readPage(database, page),
-    /** Reads at most NAMES_READ_MAX names at once and leaves out unknown ids. */
+    /** Takes NAMES_READ_MAX ids at most and leaves out unknown ones. */
     async namesOf(accountIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
       const ids = accountIds.filter(isAsciiWord);
       if (ids.length > NAMES_READ_MAX) throw new Error(`at most ${NAMES_READ_MAX} names at once`);
@@ -96,7 +93,7 @@ export function requireName(name: string): void {
   if (!isName(name)) throw new Error(`"${name}" cannot be a name: see isName`);
 }
 
-/** Packages join it to their own tables: it reads no account that the statement does not ask for. */
+/** Packages join it to their tables. */
 export function selectAccounts(db: Db) {
   return db
     .selectFrom('accounts')
@@ -104,9 +101,9 @@ export function selectAccounts(db: Db) {
 }
 
 /**
- * Takes the account's row for the rest of the transaction: no entry of it is written meanwhile.
- * Where members lock for themselves the row is changed: who takes it elsewhere commits before that,
- * or begins anew after it.
+ * Locks the account's row for the rest of the transaction, so no other transaction writes an entry
+ * of it. On engines whose members lock separately it changes the row: a concurrent transaction then
+ * commits first, or is repeated.
  */
 export async function takeAccount(
   { engine }: Database,

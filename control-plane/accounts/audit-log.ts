@@ -1,4 +1,4 @@
-/** Decides who may change an account, and keeps its log: an entry commits with its change. */
+/** Checks who may change an account, and keeps its log. An entry commits with its change. */
 
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import {
@@ -18,16 +18,16 @@ interface NamedPerson {
   readonly address: string;
 }
 
-/** A person who is signed in. The transaction of the change asks once more whether they may. */
+/** A signed-in person. The transaction of the change checks their right again. */
 export interface ActingPerson extends NamedPerson {
-  /** Resolves in the change's transaction with why they may not (any more). Undefined: they may. */
+  /** Returns, in the change's transaction, why they may not make it; undefined: they may. */
   readonly refusal: (
     database: Database,
     tx: Db,
     change: {
       readonly accountId: string;
       readonly endsRight: boolean;
-      /** How long ago the person made each of their latest changes of the account. */
+      /** Ages of the person's latest changes of the account. */
       readonly agesMs: (withinMs: number, limit: number) => Promise<readonly number[]>;
     },
   ) => Promise<Error | undefined>;
@@ -40,17 +40,17 @@ export type ServiceActor =
 
 export type Actor = ActingPerson | ServiceActor;
 
-/** Lists and people read these values: they are flat and small, and hold no secret. */
+/** Shown in lists: flat, small, and without secrets. */
 export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;
 
 export interface AuditEntry<By extends Actor = Actor> {
-  /** A random UUID that the caller makes outside of what is repeated: it is entered once. */
+  /** A random UUID that the caller creates outside the repeated part, so it is entered once. */
   readonly id: string;
   readonly accountId: string;
   readonly actor: By;
-  /** `<thing>.<what happened>`: `key.created`. */
+  /** `<thing>.<event>`: `key.created`. */
   readonly action: string;
-  /** The subject names what was changed in words that its owner knows: a name, a prefix, a mail. */
+  /** Names the changed thing in words that its owner knows: a name, a prefix, a mail address. */
   readonly subject: string;
   readonly before?: AuditValues | undefined;
   readonly after?: AuditValues | undefined;
@@ -64,13 +64,10 @@ const SUBJECT_LENGTH_MAX = 254;
 
 declare const asked: unique symbol;
 
-/** Such an actor may make the change that is under way, until its transaction ends (audit.ts). */
+/** An actor that may make the current change until its transaction ends. */
 type Authorized = (ActingPerson & { readonly [asked]: true }) | ServiceActor;
 
-/**
- * The actor comes from `requireAuthority`, or is somebody without a session whom the change lets
- * in.
- */
+/** `requireAuthority` returned the actor, or the change admits somebody without a session. */
 interface AllowedEntry extends Omit<AuditEntry, 'actor'> {
   readonly actor: Authorized | (NamedPerson & { readonly refusal?: never });
 }
@@ -100,7 +97,7 @@ export async function insertAuditEntry(
     .execute();
 }
 
-/** Finds whether the change was made: the answer to a first try may have been lost. */
+/** Whether the change was made already: the answer to a first try may have been lost. */
 export async function isEntered(tx: Db, entryId: string): Promise<boolean> {
   const entry = await tx
     .selectFrom('audit_entries')
@@ -156,7 +153,7 @@ const AUDIT_COLUMNS = [
 
 type AuditRow = Selection<Schema, 'audit_entries', (typeof AUDIT_COLUMNS)[number]>;
 
-/** `mail` and `address` are those of a person; null: it was nobody signed in. */
+/** `mail` and `address` belong to a person; null: nobody was signed in. */
 function recordFromRow({ value_before, value_after, ...entry }: AuditRow) {
   return { ...entry, before: valuesOf(value_before), after: valuesOf(value_after) };
 }
@@ -165,23 +162,19 @@ function valuesOf(json: string | null): AuditValues | null {
   return json === null ? null : (JSON.parse(json) as AuditValues);
 }
 
-/**
- * The change's transaction checks the right again: it may be lost since the door, at any replica.
- */
-
 interface AskedChange {
   readonly accountId: string;
   readonly actor: Actor;
   /** Id of the change's audit entry. If the entry exists, the change was allowed. */
   readonly entryId: string;
-  /** True if the change takes away a right. A right ends once. */
+  /** The change takes away a right, which can happen once only. */
   readonly endsRight?: boolean;
 }
 
 /**
- * Called first in a transaction. It takes the account's row, so that what is counted of the account
- * stays so until the end.
- * @throws what the actor's `refusal` resolves with
+ * Call it first in a transaction: the right may be lost since the request began. It locks the
+ * account's row, so counts of the account stay valid until the end. @throws the error that the
+ * actor's `refusal` returns
  */
 export async function requireAuthority(database: Database, tx: Db, change: AskedChange) {
   const { accountId, actor: by, entryId } = change;
@@ -191,7 +184,7 @@ export async function requireAuthority(database: Database, tx: Db, change: Asked
   const actor = by as Authorized;
   return {
     actor,
-    /** Enters the change in the account's log, once, however often it is tried. */
+    /** Enters the change in the account's log once, however often it is tried. */
     log: (entry: Pick<AuditEntry, 'action' | 'subject' | 'before' | 'after'>) =>
       insertAuditEntry(database, tx, { id: entryId, accountId, actor, ...entry }),
   };
@@ -220,7 +213,7 @@ function refusalOf(
   return person.refusal(database, tx, { accountId, endsRight, agesMs });
 }
 
-/** Waits for other changes of the account: what is counted then stays so until the end. */
+/** Waits for other changes of the account, so counts of it stay valid until the end. */
 export async function lockAccount(database: Database, tx: Db, accountId: string): Promise<void> {
   if (database.engine.conflicts === 'certification') {
     await takeAccount(database, tx, accountId);

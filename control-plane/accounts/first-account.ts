@@ -1,5 +1,3 @@
-/** What the very first start makes. */
-
 import { randomUUID } from 'node:crypto';
 import { type Database, type Db, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
@@ -13,15 +11,18 @@ type FirstAccount =
   | { readonly created: true; readonly accountId: string; readonly token: string }
   | { readonly created: false };
 
-/** Makes the account of a new database, its key and its credits, unless it has an account. @param credits at least 1 */
+/**
+ * Creates an account, its key and its credits on a database without accounts. @param credits at
+ * least 1
+ */
 export async function createFirstAccount(
   database: Database,
   accountName: string,
   credits: number,
 ): Promise<FirstAccount> {
   requireName(accountName);
-  // The id is made once, outside of what is repeated: after a lost answer the account exists, and
-  // only this call knows its key.
+  // Created outside the repeated part: after a lost answer the account exists, and only this call
+  // knows its key.
   const accountId = randomUUID();
   const key = createApiKeyToken();
   const ours: FirstAccount = { created: true, accountId, token: key.text };
@@ -37,7 +38,7 @@ export async function createFirstAccount(
       return ours;
     });
   } catch (error) {
-    // Two first starts at once: the other one made the account.
+    // Another first start was faster.
     if (databaseErrorKind(error) === 'duplicate') return { created: false };
     throw error;
   }

@@ -1,4 +1,7 @@
-/** The tables of accounts, as Kysely sees them; the core's migrations make them. Times are UTC milliseconds by the database's clock. */
+/**
+ * The tables of accounts. The core's migrations create them. Times are UTC milliseconds of the
+ * database's clock.
+ */
 
 import type { Generated } from 'kysely';
 import type { CapPeriod } from './keys/key-policy.ts';
@@ -10,19 +13,19 @@ interface AccountsTable {
   /** Unique, compared byte by byte. */
   name: string;
   available: number;
-  /** The number is also that of the account's open jobs and waiting items, at one credit each. */
+  /** Also the number of the account's open paid jobs and waiting items, at one credit each. */
   reserved: number;
-  /** Open jobs that correct others: they have no credit, and are in flight (docs/adr/0052). */
+  /** Open jobs without a credit: corrections. They count as in flight (docs/adr/0052). */
   open_corrections: Generated<number>;
-  /** Credits of `reserved` that are held for jobs to come (core/groups/job-groups.ts). */
+  /** Credits of `reserved` held for jobs not yet created (core/groups/job-groups.ts). */
   batch_waiting: Generated<number>;
-  /** A transaction took the row so often and changed nothing else; on some engines alone. */
+  /** Counts transactions that locked the row by changing it (takeAccount), on some engines only. */
   turns: Generated<number>;
   created_at: number;
 }
 
 interface ApiKeysTable {
-  /** The 12 characters of the key that are no secret. */
+  /** The 12 public characters of the key. */
   id: string;
   account_id: string;
   name: string;
@@ -30,50 +33,49 @@ interface ApiKeysTable {
   secret_hash: string;
   created_at: number;
   revoked_at: number | null;
-  /** null: never. */
+  /** null: does not expire. */
   expires_at: number | null;
-  /** About when: written at most once a minute and replica. */
+  /** Approximate: written at most once a minute and replica. */
   last_used_at: number | null;
-  /** The secret from before the last rotation, hashed alike, and when it ends or ended. */
+  /** Hash of the secret before the last rotation, and when it ends or ended. */
   previous_secret_hash: string | null;
   previous_expires_at: number | null;
   previous_last_used_at: number | null;
   /** Credits that the key's jobs may take in a period; null: no cap. */
   cap_credits: number | null;
   cap_period: CapPeriod | null;
-  /** The count of cap_used began then; null: it never did. It rises with every count. */
+  /** Start of the count cap_used; null: never counted. Each new count starts later. */
   cap_window_start: number | null;
   cap_used: number | null;
-  /** null: the account's rate alone. */
+  /** null: only the account's rate holds. */
   submissions_per_minute: number | null;
-  /** Separated by commas, as networks; null: all. */
+  /** Separated by commas, also networks and models; null: all. */
   scopes: string | null;
   networks: string | null;
-  /** Requests with the key may name these. */
   models: string | null;
   /**
-   * A package made the key for this: no list shows it, and nobody has its secret. null: a key that
-   * people made.
+   * The purpose of a key that a package created. No list shows it and nobody has its secret. null:
+   * created by people.
    */
   purpose: string | null;
-  /** The person who was shown its secret; null: the operator. */
+  /** The person who saw its secret; null: the operator. */
   made_by: string | null;
 }
 
-/** Append-only: no statement of this program updates or deletes a row. */
+/** Append-only: the program never updates or deletes a row. */
 interface LedgerEntriesTable {
   id: string;
   account_id: string;
   job_id: string | null;
   kind: LedgerKind;
   slot: LedgerSlot;
-  /** The job's id, or what the operator gave. */
+  /** The job's id, or the operator's text. */
   reference: string;
   amount: number;
   created_at: number;
 }
 
-/** One row an account and kind: what replicas have leased of its quota in the latest window. */
+/** One row per account and kind: the requests that replicas leased in the latest window. */
 interface RateQuotasTable {
   account_id: string;
   kind: RateKind;
@@ -81,7 +83,7 @@ interface RateQuotasTable {
   leased: number;
 }
 
-/** Append-only, until its time is over. */
+/** Append-only until its retention ends. */
 interface AuditEntriesTable {
   id: string;
   account_id: string;
@@ -92,7 +94,6 @@ interface AuditEntriesTable {
   address: string | null;
   action: string;
   subject: string;
-  /** JSON objects. */
   value_before: string | null;
   value_after: string | null;
 }

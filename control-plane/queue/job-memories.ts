@@ -5,7 +5,6 @@ import type { JobFailure } from './job.ts';
 const MEMORIES_MAX = 10_000;
 /** Exponential backoff after a claim that every node refused: a node may report room and refuse. */
 const REFUSED_WAIT_MIN_MS = 100;
-/** Below WANTED_MS (load-turns.ts), within which a node needs another request to load a model. */
 export const REFUSED_WAIT_MAX_MS = 2000;
 
 const FULL_WAIT_MIN_MS = 2000;

@@ -1,4 +1,3 @@
-/** API keys: made and shown once, stored as a hash; and their changes, each made once. */
 import { type Database, query } from '@matting/database/database.ts';
 import {
   type ChangedBy,
@@ -26,7 +25,6 @@ export type ApiKeyStore = ReturnType<typeof createApiKeyStore>;
 
 export function createApiKeyStore(database: Database, revoked: readonly KeyRevokedStep[]) {
   const known = new KnownKeys(database);
-  /** A replica forgets what it remembers of a key when the key changes. */
   const changing = <T>(apiKeyId: string, change: Promise<T>) =>
     change.finally(() => known.forget(apiKeyId));
   return {
@@ -34,12 +32,9 @@ export function createApiKeyStore(database: Database, revoked: readonly KeyRevok
       createApiKey(database, accountId, name, asked),
     createBy: (accountId: string, name: string, asked: NewKeyBy) =>
       createApiKeyBy(database, accountId, name, asked),
-    /** A change of a key is seen within API_KEY_MEMORY_MS by every replica. */
+    /** Every replica notices a change of a key within API_KEY_MEMORY_MS. */
     authenticate: known.authenticate,
-    /**
-     * Reads from memory, without a query, what is remembered of a key; undefined: nothing of this
-     * secret.
-     */
+    /** Answers from the cache without a query; undefined: this secret is not cached. */
     recall: known.recall,
     revoke: (id: string, by?: ChangedBy) => changing(id, revokeApiKey(database, id, revoked, by)),
     rotate: (id: string, by: ChangedBy & { readonly overlapMs: number }) =>

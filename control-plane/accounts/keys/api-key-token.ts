@@ -1,15 +1,15 @@
 /**
  * The text of an API key: `mk_<id>_<secret><check>`.
  *
- * | part   | characters | what                                                                 |
+ * | part   | characters | meaning                                                              |
  * |--------|------------|----------------------------------------------------------------------|
- * | mk_    | 3          | tells scanners of leaked secrets whose key it is                     |
- * | id     | 12         | base62; no secret: it finds the row and is shown in lists            |
+ * | mk_    | 3          | lets scanners of leaked secrets name the service                     |
+ * | id     | 12         | base62, public: it finds the row and is shown in lists               |
  * | secret | 43         | base62, 256 bits; only its SHA-256 is stored                         |
- * | check  | 6          | base62 of the CRC-32 of all that precedes: a typing error or a       |
- * |        |            | look-alike is told from a key without asking the database            |
+ * | check  | 6          | base62 of the CRC-32 of the rest: finds typing errors without the    |
+ * |        |            | database                                                             |
  *
- * A plain hash is enough: nobody can search 256 random bits, so there is nothing to slow down.
+ * A plain hash suffices: nobody can search 256 random bits.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { crc32 } from 'node:zlib';
@@ -30,9 +30,9 @@ export interface ApiKeyToken {
   readonly text: string;
 }
 
-/** @param of the id of a key that gets another secret; a new one unless given */
+/** @param of the id of a key that gets another secret; absent: a new id */
 export function createApiKeyToken(of?: string): ApiKeyToken {
-  // 72 random bits are more than 12 characters hold; the surplus is cut, none is preferred.
+  // 9 bytes exceed 12 characters; cutting the first one keeps the others uniform.
   const id = of ?? base62(randomBytes(9), ID_LENGTH + 1).slice(1);
   const secret = base62(randomBytes(SECRET_BYTES), SECRET_LENGTH);
   const head = `${publicPrefix(id)}_${secret}`;
@@ -51,7 +51,7 @@ export function publicPrefix(id: string): string {
   return `mk_${id}`;
 }
 
-/** The id in what an operator types: an id, a prefix, or a whole key. */
+/** Finds the id in an operator's input: an id, a prefix, or a whole key. */
 export function apiKeyIdOf(typed: string): string {
   return /^(?:mk_)?([0-9A-Za-z]{12})(?:_.*)?$/.exec(typed)?.[1] ?? typed;
 }
@@ -60,7 +60,7 @@ export function hashSecret(secret: string): string {
   return createHash('sha256').update(secret).digest('hex');
 }
 
-/** The comparison takes the same time wherever they differ. */
+/** Compares in constant time. */
 export function secretMatches(secret: string, storedHash: string): boolean {
   const given = Buffer.from(hashSecret(secret), 'hex');
   const stored = Buffer.from(storedHash, 'hex');

@@ -1,7 +1,7 @@
 import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
 import { API_KEY_MEMORY_MS, type Authentication, type KnownKeys } from './known-keys.ts';
 
-/** Requests with one key share one read of its row, in the share of its account. */
+/** Requests with the same key share one read of its row, which counts for its account. */
 export class Authenticate {
   readonly #apiKeys: Pick<KnownKeys, 'recall' | 'authenticate'>;
   readonly #readings = new Map<string, { answer: Promise<Authentication>; askedAtMs: number }>();
@@ -23,7 +23,7 @@ export class Authenticate {
 
   #read(token: string): Promise<Authentication> {
     const shared = this.#readings.get(token);
-    // An answer that hangs is shared no longer than a remembered key is trusted.
+    // A hanging answer is shared only as long as a cached key is trusted.
     if (shared && performance.now() - shared.askedAtMs < API_KEY_MEMORY_MS) return shared.answer;
     const answer = this.#apiKeys.authenticate(token).finally(() => {
       if (this.#readings.get(token) === reading) this.#readings.delete(token);

@@ -1,4 +1,4 @@
-/** The use cases behind /v1/account. */
+/** The use cases of /v1/account. */
 
 import { type Balances, CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { LedgerStore } from '../ledger/ledger-store.ts';
@@ -32,16 +32,15 @@ export function accountViews(
   };
   return {
     credits,
-    /** The account's available credits, as far as the key's cap lets it spend them. */
+    /** Available credits, limited by the rest of the key's cap. */
     spendable: async (caller: Caller) => {
       const { available } = await credits(caller);
       const capped = await capOf(caller);
       if (capped === undefined) return available;
       return Math.min(available, Math.max(0, capped.cap.credits - capped.used));
     },
-    /** The account's open jobs that are paid for. */
     inFlight: ({ accountId }: Caller) => ledger.inFlight(accountId),
-    /** Says that the key's cap has no credit left for a job; undefined: it has, or there is none. */
+    /** Says that the key's cap is used up; undefined: it is not, or there is no cap. */
     capRefusal: async (caller: Caller) => {
       const capped = await capOf(caller);
       if (capped === undefined) return undefined;
@@ -49,7 +48,7 @@ export function accountViews(
       return used + CREDITS_PER_JOB > cap.credits ? capReached(cap, resetsAtMs) : undefined;
     },
     view: async (caller: Caller) => ({ credits: await credits(caller) }),
-    /** Oldest first, revoked ones too; none can be used as a key. */
+    /** Oldest first, with revoked ones; contains no secret. */
     keys: async ({ accountId }: Caller) => {
       const keys = await apiKeys.list(accountId);
       return { keys: keys.map(keyView) };

@@ -1,5 +1,3 @@
-/** Changes of API keys, each made once: create, revoke, rotate, change the policy. */
-
 import { randomUUID } from 'node:crypto';
 import {
   type Database,
@@ -26,7 +24,7 @@ const SYSTEM = { kind: 'system' } as const;
 
 export interface NewKey {
   readonly policy?: KeyPolicy;
-  /** If it is absent, the key does not expire. */
+  /** Absent: the key does not expire. */
   readonly expiresInMs?: number;
 }
 
@@ -41,7 +39,7 @@ export interface ChangedBy {
   readonly actor: Actor;
 }
 
-/** A package ends what a key began, in the transaction that revokes it, for whoever revokes it. */
+/** Ends a package's use of a key in the transaction that revokes it. */
 export type KeyRevokedStep = (
   database: Database,
   tx: Db,
@@ -50,11 +48,11 @@ export type KeyRevokedStep = (
   },
 ) => Promise<void>;
 
-/** Absent members stay as they are. */
+/** Absent members stay unchanged. */
 export interface KeyChange {
   readonly name?: string;
   readonly expires?: 'never' | { readonly inMs: number };
-  /** The whole of it. */
+  /** Replaces the whole policy. */
   readonly policy?: KeyPolicy;
 }
 
@@ -69,7 +67,7 @@ export async function createApiKey(
   name: string,
   asked: NewKey,
 ): Promise<MadeKey> {
-  // The token is made once, however often the insert is tried: a lost answer leaves no second key.
+  // Created once, however often the insert is tried: a lost answer leaves no second key.
   const made = createApiKeyToken();
   const insert = query(database, db => insertApiKey(database, db, accountId, name, made, asked));
   await isInserted(insert);
@@ -78,9 +76,7 @@ export async function createApiKey(
   return { key, token: made.text };
 }
 
-/**
- * Creates a key for somebody, in the account's log. 'too-many': the account has as many as it may.
- */
+/** Creates a key and enters it in the account's log. 'too-many': the account reached a bound. */
 export async function createApiKeyBy(
   database: Database,
   accountId: string,
@@ -92,7 +88,7 @@ export async function createApiKeyBy(
   return transact(database, async tx => {
     const change = { accountId, actor: by, entryId };
     const { actor, log } = await requireAuthority(database, tx, change);
-    // An earlier round made it, and its answer was lost.
+    // An earlier round created it, and its answer was lost.
     const there = await readMade(database, tx, made);
     if (there !== undefined) return { key: there, token: made.text };
     const { alive, ever } = await countApiKeys(tx, accountId, everMax);
@@ -117,8 +113,8 @@ async function readMade(
 }
 
 /**
- * The key as it is now; undefined: no such key. Revoking again changes nothing. Packages
- * end what the key began (docs/adr/0055).
+ * Returns the current key; undefined: no such key. Revoking again changes nothing. `steps` end what
+ * packages began with the key (docs/adr/0055).
  */
 export async function revokeApiKey(
   database: Database,
@@ -147,8 +143,8 @@ export async function revokeApiKey(
 }
 
 /**
- * The old secret stays valid for `overlapMs`, an older one expires. Undefined: no such key;
- * revoked.
+ * The old secret stays valid for `overlapMs`; an even older one expires. Undefined: no such key, or
+ * it is revoked.
  */
 export async function rotateApiKey(
   database: Database,
@@ -167,7 +163,7 @@ export async function rotateApiKey(
       tx
         .updateTable('api_keys')
         .set(eb => ({
-          // The order matters: MySQL gives each column what those before it have left.
+          // The order matters: MySQL computes a column from the new values of those before it.
           previous_secret_hash: eb.ref('secret_hash'),
           previous_expires_at: nowPlusMs(database.nowMs, by.overlapMs),
           previous_last_used_at: null,
@@ -186,7 +182,7 @@ export async function rotateApiKey(
   });
 }
 
-/** The key as it is now; undefined: no such key, or it is revoked. */
+/** Returns the current key; undefined: no such key, or it is revoked. */
 export async function changeApiKey(
   database: Database,
   apiKeyId: string,
@@ -242,7 +238,7 @@ async function writeChange(
   if (!begun) throw new OvertakenError('a job began another count of the API key');
 }
 
-/** `db` is the database or a transaction of it; `made` is the caller's, who may try again. */
+/** `db`: the database or a transaction. */
 export async function insertApiKey(
   database: Database,
   db: Db,
@@ -280,8 +276,7 @@ export async function requireUnrevoked(tx: Db, apiKeyId: string): Promise<void> 
 }
 
 /**
- * Makes a key for the jobs of a package, and forgets its secret: no list shows it, and nobody can
- * use it.
+ * Creates a key for the jobs of a package and discards its secret. No list shows it.
  * @returns the key's id
  */
 export async function insertInternalKey(

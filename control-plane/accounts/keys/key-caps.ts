@@ -1,6 +1,6 @@
 /**
- * The cap of a key, counted in transactions that reserve and release a job's credit: both take the
- * account's row first. A change of the key is seen by compare-and-set.
+ * Counts a key's cap in the transactions that reserve and release credits, which lock the account's
+ * row first. Compare-and-set notices changes of the key.
  */
 
 import { type Database, type Db, OvertakenError } from '@matting/database/database.ts';
@@ -8,7 +8,7 @@ import { matchesOne } from '@matting/database/statements.ts';
 import { capReached, capResetsAtMs, type KeyCap, takeOfCap } from './key-policy.ts';
 import { capFromRow } from './policy-columns.ts';
 
-/** The cap has nothing left. Thrown, so that the transaction is rolled back. */
+/** Thrown, so the transaction is rolled back. */
 export class CapReachedError extends Error {
   readonly detail: string;
 
@@ -18,7 +18,7 @@ export class CapReachedError extends Error {
   }
 }
 
-/** Goes back to this count with the job's credit; null: no cap. @throws CapReachedError */
+/** Returns the count's start, needed to give back; null: no cap. @throws CapReachedError */
 export async function countForCap(
   database: Database,
   tx: Db,
@@ -50,7 +50,7 @@ export async function countForCap(
   return after.windowStartMs;
 }
 
-/** Gives back what a released job has counted, if that count has not begun again since. */
+/** Gives back a released job's credits unless a new count began. */
 export async function giveBackToCap(
   tx: Db,
   apiKeyId: string,

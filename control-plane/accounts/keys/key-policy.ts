@@ -1,6 +1,6 @@
 /**
- * Rights of one API key, and how people type them. Pure. A key without a policy may do all that its
- * account may: every member of a policy only takes something away.
+ * The rights of an API key, and their input formats. A key without a policy may do all that its
+ * account may; every member of a policy only restricts it.
  */
 import { isIpInNetworks, parseExactNetwork } from '@matting/http/networks.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -12,23 +12,23 @@ export const KEY_SCOPES = ['submit', 'read', 'account'] as const;
 export type KeyScope = (typeof KEY_SCOPES)[number];
 
 export interface KeyPolicy {
-  /** If it is absent, the key has as many credits as the account. */
+  /** Absent: only the account's credits limit it. */
   readonly cap?: KeyCap;
-  /** The rate is 1 to KEY_RATE_MAX; if it is absent, the account's rate holds alone. */
+  /** 1 to KEY_RATE_MAX; absent: only the account's rate holds. */
   readonly submissionsPerMinute?: number;
-  /** The scopes stand in the order of KEY_SCOPES and are not empty; absent: all. */
+  /** Not empty, in the order of KEY_SCOPES; absent: all. */
   readonly scopes?: readonly KeyScope[];
-  /** Callers' addresses must be in these, as parseExactNetwork writes them; absent: any address. */
+  /** Allowed caller addresses, in the form of parseExactNetwork; absent: any. */
   readonly networks?: readonly string[];
-  /** A request with the key may name these, not empty; absent: all that is offered. */
+  /** Models that requests may name, not empty; absent: all that are offered. */
   readonly models?: readonly string[];
 }
 
-/** Submissions a minute of one key; a larger number would never be met. */
+/** Submissions per minute of one key; no key could reach more. */
 export const KEY_RATE_MAX = 1_000_000;
 export const KEY_EXPIRY_DAYS_MAX = 3650;
 const HOUR_MS = 3_600_000;
-/** People choose how long the old secret stays valid beside a new one; or it expires at once. */
+/** Choices of how long the old secret stays valid after a rotation. */
 export const ROTATION_OVERLAPS = {
   'at-once': 0,
   '1h': HOUR_MS,
@@ -36,9 +36,9 @@ export const ROTATION_OVERLAPS = {
   '7d': 7 * DAY_MS,
 } as const;
 export type RotationOverlap = keyof typeof ROTATION_OVERLAPS;
-/** Keys of one account that are not revoked. Two that are made at once may pass it by one. */
+/** Unrevoked keys of an account. Two concurrent creations may exceed it by one. */
 export const KEYS_ALIVE_MAX = 200;
-/** Keys of one account, revoked ones too: their rows stay, since jobs and figures name them. */
+/** Keys of an account with the revoked ones, whose rows stay since jobs and figures name them. */
 export const KEYS_EVER_MAX = 2000;
 
 export const NO_POLICY: KeyPolicy = {};
@@ -47,7 +47,7 @@ export function isKeyScope(text: string): text is KeyScope {
   return (KEY_SCOPES as readonly string[]).includes(text);
 }
 
-/** Returns why a key may not do what it is used for; undefined: it may. */
+/** Undefined: the key may. */
 export function refusalOfKey(
   { scopes, networks }: KeyPolicy,
   scope: KeyScope | undefined,
@@ -63,20 +63,20 @@ export function refusalOfKey(
 }
 
 export const CAP_PERIODS = ['total', 'day', 'month'] as const;
-/** The count of a cap begins again after its period, at midnight UTC; total: never. */
+/** A cap's count resets after its period at midnight UTC; total: never. */
 export type CapPeriod = (typeof CAP_PERIODS)[number];
 
 export function isCapPeriod(text: string): text is CapPeriod {
   return (CAP_PERIODS as readonly string[]).includes(text);
 }
 
-/** Credits that the jobs of a key may take in a period, 1 to CREDITS_AMOUNT_MAX of the ledger. */
+/** Credits that the jobs of a key may take in a period, 1 to CREDITS_AMOUNT_MAX. */
 export interface KeyCap {
   readonly credits: number;
   readonly period: CapPeriod;
 }
 
-/** A count is known by when it began, with a period or a new cap: no two of a key begin at once. */
+/** Identified by its start: no two counts of a key start at the same time. */
 interface CapCount {
   readonly windowStartMs: number | null;
   readonly used: number;
@@ -86,7 +86,7 @@ interface BegunCount extends CapCount {
   readonly windowStartMs: number;
 }
 
-/** UTC milliseconds; 0 where it never begins again. */
+/** UTC milliseconds; 0 if it never resets. */
 function capPeriodStartMs(period: CapPeriod, nowMs: number): number {
   return period === 'total' ? 0 : periodStartMs(period, nowMs, 0);
 }
@@ -103,11 +103,12 @@ function periodStartMs(period: 'day' | 'month', nowMs: number, later: number): n
     : Date.UTC(year, month + later);
 }
 
-/** Returns the count at `nowMs`: the stored one, or a new one if its period has ended. */
+/** Returns the stored count, or a new one if its period has ended. */
 export function capCountAt({ period }: KeyCap, count: CapCount, nowMs: number): BegunCount {
   const { windowStartMs, used } = count;
   const startMs = capPeriodStartMs(period, nowMs);
-  // Later than the period's beginning: the cap was set in it, or the clock was put back.
+  // It may start after the period's beginning: the cap was set within it, or the clock was set
+  // back.
   if (windowStartMs !== null && windowStartMs >= startMs) return { windowStartMs, used };
   return { windowStartMs: startMs, used: 0 };
 }
@@ -122,7 +123,7 @@ export function takeOfCap(
   return used + credits > cap.credits ? undefined : { windowStartMs, used: used + credits };
 }
 
-/** Returns what is stored when a cap is set: a new count, unless only its credits change. */
+/** Returns the count to store with a new cap: a new one, unless only the credits change. */
 export function countOfNewCap(
   before: KeyCap | undefined,
   cap: KeyCap,
@@ -150,14 +151,14 @@ export const parseCapCredits = (text: string) => wholeIn(text, CREDITS_AMOUNT_MA
 export const parseKeyRate = (text: string) => wholeIn(text, KEY_RATE_MAX);
 export const parseExpiryDays = (text: string) => wholeIn(text, KEY_EXPIRY_DAYS_MAX);
 
-/** Returns the scopes in their order, each once; 'all' if every one is named. */
+/** Returns each scope once in their order; 'all' if every one is named. */
 export function parseKeyScopes(names: readonly string[]): readonly KeyScope[] | 'all' | undefined {
   if (names.length === 0 || !names.every(isKeyScope)) return undefined;
   const scopes = KEY_SCOPES.filter(scope => names.includes(scope));
   return scopes.length === KEY_SCOPES.length ? 'all' : scopes;
 }
 
-/** Each once; 'all' where none is named. They need not be offered now. */
+/** Each once; 'all' for an empty list. The models need not be offered now. */
 export function parseKeyModels(names: readonly string[]): readonly string[] | 'all' | undefined {
   const models = [...new Set(names)];
   if (models.length > KEY_MODELS_MAX) return undefined;

@@ -1,6 +1,6 @@
 /**
- * When keys were used last: noted in memory, written in batches off the requests' path. What a
- * process loses of it is noted again with the next use.
+ * Records in memory when keys were last used, and writes it in batches outside of requests. A crash
+ * loses some; the next use records them again.
  */
 
 import { type Database, query } from '@matting/database/database.ts';
@@ -8,9 +8,9 @@ import { forgetOldest } from '@matting/program/caches.ts';
 import { sql } from 'kysely';
 import { API_KEYS_REMEMBERED_MAX, type ApiKeyOwner } from './known-keys.ts';
 
-/** A key that is used all the time is written this often. */
+/** How often a constantly used key is written. */
 const WRITE_EVERY_MS = 60_000;
-/** A write that is due is so late at most. */
+/** Longest delay of a due write. */
 const LOOK_EVERY_MS = 5000;
 
 interface Noted {
@@ -50,7 +50,7 @@ export class KeyUses {
     forgetOldest(this.#noted, this.#keysMax);
   }
 
-  /** @param onFailed a batch could not be written: it is tried again */
+  /** @param onFailed called for each failed batch, which is retried */
   start(onFailed: (error: unknown) => void): void {
     this.#onFailed = onFailed;
     this.#timer = setInterval(() => void this.write(), LOOK_EVERY_MS);
@@ -63,7 +63,7 @@ export class KeyUses {
     await this.write(0);
   }
 
-  /** Writes what is due; one batch is under way at most. Never rejects. */
+  /** Writes due uses, one batch at a time. Never rejects. */
   async write(everyMs = WRITE_EVERY_MS): Promise<void> {
     this.#writing ??= this.#write(everyMs).finally(() => {
       this.#writing = undefined;
@@ -99,13 +99,13 @@ export interface KeyUse {
   readonly ageMs: number;
 }
 
-/** Uses of one statement. */
+/** Uses per statement. */
 const USES_MAX = 100;
 
-/** An earlier time than the stored one changes nothing. */
+/** Never replaces a later time. */
 export async function writeKeyUses(database: Database, uses: readonly KeyUse[]): Promise<void> {
   const ofPrevious = uses.filter(use => use.byPreviousSecret);
-  // The key's own column has the uses of both.
+  // The key's own column has the uses of both secrets.
   for (const [column, some] of [
     ['last_used_at', uses],
     ['previous_last_used_at', ofPrevious],

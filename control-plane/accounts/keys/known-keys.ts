@@ -1,7 +1,7 @@
 /**
- * A memory holds each key's row. A key has one secret, or two while it is rotated. A secret that
- * stays valid is answered from a fresh memory without a statement; any other text of the form of a
- * key is answered by its row, since a secret that was made a moment ago is in no memory.
+ * A cache of API keys' rows. A key has one secret, or two during a rotation. A valid secret is
+ * answered from a fresh entry without a statement. Any other well-formed text reads the row, since
+ * a new secret is in no cache.
  */
 
 import { type Database, query } from '@matting/database/database.ts';
@@ -15,7 +15,7 @@ import { POLICY_COLUMNS, policyFromRow } from './policy-columns.ts';
 export interface ApiKeyOwner {
   readonly apiKeyId: string;
   readonly accountId: string;
-  /** If it is absent, the key may do what its account may. */
+  /** Absent: the key may do all that its account may. */
   readonly policy?: KeyPolicy;
   readonly byPreviousSecret?: true;
 }
@@ -33,11 +33,14 @@ interface RecalledKey {
   readonly isFresh: boolean;
 }
 
-/** Callers poll ten times a second. Half of what a revocation may take to every replica. */
+/**
+ * Callers poll ten times a second. Half of the time that a revocation may take to reach every
+ * replica.
+ */
 export const API_KEY_MEMORY_MS = 500;
-/** Keys remembered, and uses noted, at once; the oldest go first. */
+/** Keys cached, and uses recorded. The oldest are dropped first. */
 export const API_KEYS_REMEMBERED_MAX = 10_000;
-/** Compared where a key has one secret, so that the time does not show how many there are. */
+/** Compared if a key has one secret, so the time does not show how many there are. */
 const NO_SECRET = hashSecret('');
 
 interface Secret {
@@ -46,9 +49,9 @@ interface Secret {
 }
 
 interface KnownKey {
-  /** The current secret, and the one before it; or no such key. */
+  /** The current secret and the one before it; empty: no such key. */
   readonly secrets: readonly Secret[];
-  /** The time is of performance.now(): the memory's end, or that of one of the secrets. */
+  /** By performance.now(): the end of the entry's freshness or of one of the secrets. */
   readonly freshUntilMs: number;
 }
 
@@ -56,7 +59,7 @@ const UNKNOWN: KnownKey = { secrets: [], freshUntilMs: 0 };
 
 export class KnownKeys {
   readonly #database: Database;
-  /** Keys that were good, in the order they were read. Their accounts are known after that time. */
+  /** Valid keys in the order of their reads. A stale entry still tells the account. */
   readonly #remembered = new Map<string, KnownKey>();
 
   constructor(database: Database) {
@@ -81,7 +84,7 @@ export class KnownKeys {
     return { owner, isFresh: performance.now() < known.freshUntilMs };
   };
 
-  /** Forgets a key that changed: the next request that shows it reads its row. */
+  /** The next request with the key reads its row. */
   forget(apiKeyId: string): void {
     this.#remembered.delete(apiKeyId);
   }
@@ -93,7 +96,7 @@ export class KnownKeys {
       return db.executeQuery(IN_USE(this.#database, { id }));
     });
     const [row] = rows;
-    // The key moves behind those that were read before it.
+    // Moves the key to the end of the eviction order.
     this.#remembered.delete(id);
     if (row === undefined) return UNKNOWN;
     const known = knownFromRow(id, row, beganMs);
@@ -142,7 +145,7 @@ function knownFromRow(id: string, row: KeyRow, beganMs: number): KnownKey {
   return { secrets, freshUntilMs: beganMs + trustedMs };
 }
 
-/** Always two comparisons. */
+/** Always makes two comparisons, so the time is constant. */
 function ofSecret(known: KnownKey, secret: string): ApiKeyOwner | EndedSecret | undefined {
   const [current, previous] = known.secrets;
   const isCurrent = secretMatches(secret, current?.hash ?? NO_SECRET);

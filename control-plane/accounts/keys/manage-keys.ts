@@ -1,4 +1,4 @@
-/** An account's API keys, for its people and the operator. The service's own are in no list. */
+/** An account's API keys for its people and the operator, without those of packages. */
 
 import { isoTime } from '@matting/program/iso-time.ts';
 import { isName } from '../account-store.ts';
@@ -25,7 +25,7 @@ export class ManageKeys {
     this.#apiKeys = apiKeys;
   }
 
-  /** Newest first, KEYS_PAGE at most; `next` is where the next page begins, if there is one. */
+  /** Newest first, KEYS_PAGE at most. `next`: cursor of the next page. */
   async list(accountId: string, after?: KeyCursor) {
     const rows = await this.#apiKeys.listNewest(accountId, KEYS_PAGE + 1, after);
     const keys = rows.slice(0, KEYS_PAGE);
@@ -54,13 +54,13 @@ export class ManageKeys {
     return this.#apiKeys.revoke(apiKeyId, { accountId, actor });
   }
 
-  /** Lists the usable keys in which this person saw the latest secret, oldest first. */
+  /** The active keys with a latest secret that this person saw, oldest first. */
   async listMadeBy(accountId: string, userId: string): Promise<ApiKey[]> {
     const keys = await this.#apiKeys.list(accountId);
     return keys.filter(({ madeBy, state }) => madeBy === userId && state === 'active');
   }
 
-  /** Revokes every one of them; a second call continues after a cut-off. False: there is none. */
+  /** Revokes all of them. A second call continues after a cut-off. False: there were none. */
   async revokeMadeBy(accountId: string, userId: string, actor: Actor): Promise<boolean> {
     const keys = await this.listMadeBy(accountId, userId);
     for (const { id } of keys) await this.revoke(accountId, id, actor);
@@ -68,13 +68,13 @@ export class ManageKeys {
   }
 }
 
-/** Returns the name in Unicode's composed form, without blanks around it. */
+/** Trims the name and converts it to Unicode's composed form. */
 export function parseKeyName(text: string): string | undefined {
   const name = text.trim().normalize('NFC');
   return isName(name) ? name : undefined;
 }
 
-/** No field can be used as a key. Times are ISO 8601 UTC; `prefix` is not a secret. */
+/** Contains no secret. Times are ISO 8601 UTC. */
 export function keyView(key: ApiKey) {
   const { cap, submissionsPerMinute, scopes, networks, models } = key.policy;
   return {

@@ -1,4 +1,3 @@
-/** A key's policy as its row has it. */
 import type { Schema } from '@matting/database/database.ts';
 import { isKeyScope, type KeyPolicy } from './key-policy.ts';
 
@@ -18,7 +17,7 @@ export function capFromRow(row: Pick<PolicyColumns, 'cap_credits' | 'cap_period'
   return credits === null || period === null ? undefined : { credits, period };
 }
 
-/** A scope that this version does not know gives nothing. */
+/** Drops scopes that this version does not know. */
 export function policyFromRow(row: PolicyColumns): KeyPolicy {
   const cap = capFromRow(row);
   return {

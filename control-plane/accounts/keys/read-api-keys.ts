@@ -1,5 +1,3 @@
-/** Reads API keys: those that people made, without the secrets. */
-
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, ofAccount } from '@matting/database/statements.ts';
 import { yieldToEventLoop } from '@matting/program/event-loop.ts';
@@ -25,7 +23,7 @@ const LISTED_COLUMNS = [
   ...POLICY_COLUMNS,
 ] as const;
 
-/** Selects the keys that people made; `db` is the database or a transaction of it. */
+/** Leaves out the keys of packages. */
 export function selectApiKeys(database: Database, db: Db) {
   return db
     .selectFrom('api_keys')
@@ -49,16 +47,16 @@ export function apiKeyFromRow(row: ListedRow) {
     createdAtMs: row.created_at,
     revokedAtMs: row.revoked_at,
     expiresAtMs: row.expires_at,
-    /** A use by either secret counts; it is behind by a minute at most. null: never. */
+    /** Last use of either secret, up to a minute old. null: never used. */
     lastUsedAtMs: row.last_used_at,
-    /** The secret from before the last rotation, while it stays valid. */
+    /** The secret before the last rotation, while it is valid. */
     previousSecret:
       endsAtMs === null || endsAtMs <= row.read_at
         ? null
         : { endsAtMs, lastUsedAtMs: row.previous_last_used_at },
     policy,
     capUse: policy.cap === undefined ? null : capUseOf(policy.cap, row),
-    /** The person who was shown its secret last; null: the operator. */
+    /** The person who last saw a new secret; null: the operator. */
     madeBy: row.made_by,
     state: stateOf(row),
   };
@@ -77,12 +75,12 @@ function capUseOf(cap: KeyCap, row: ListedRow) {
   };
 }
 
-/** Keys of one statement, and of one turn of the event loop: some milliseconds. */
+/** Keys per statement and per turn of the event loop: a few milliseconds. */
 const KEYS_PAGE_ROWS = 250;
 
 export type KeyCursor = Pick<ApiKey, 'id' | 'createdAtMs'>;
 
-/** Oldest first, read in pages; all accounts' without one. Never the service's own. */
+/** Oldest first; without an account, the keys of all. */
 export async function listApiKeys(database: Database, accountId?: string): Promise<ApiKey[]> {
   if (accountId !== undefined && !isAsciiWord(accountId)) return [];
   const keys: ApiKey[] = [];
@@ -97,7 +95,7 @@ export async function listApiKeys(database: Database, accountId?: string): Promi
     more = page.length === KEYS_PAGE_ROWS;
     if (more) await yieldToEventLoop();
   }
-  // The keys of all accounts are read by id: no index has them by age.
+  // Keys of all accounts are read by id: no index has them by age.
   return keys.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.id < b.id ? -1 : 1));
 }
 
@@ -124,7 +122,7 @@ export async function listNewestApiKeys(
   return rows.map(apiKeyFromRow);
 }
 
-/** Undefined: no such key. @param accountId another's key is none; any account's without one */
+/** Undefined: no such key, or it belongs to another account than the given one. */
 export async function findApiKey(
   database: Database,
   db: Db,
@@ -138,8 +136,8 @@ export async function findApiKey(
 }
 
 /**
- * Reads `limit` keys, those behind the id `after`, and lists the keys that expire within that time.
- * `next` is undefined behind the last key.
+ * Reads `limit` keys after the id `after`, and lists those that expire within the time. `next`:
+ * undefined after the last key.
  */
 export async function listExpiringKeys(
   database: Database,

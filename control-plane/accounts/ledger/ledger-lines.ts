@@ -1,7 +1,7 @@
 /**
- * Owners read the ledger so: each entry with the balance after it. The balance is available and
- * reserved credits together: a reservation moves none of it, and a charge takes what was reserved.
- * It is no column: it is the account's balance now, less what moved since, read at once.
+ * Lists an account's entries with the balance after each, for its owners. The balance is available
+ * plus reserved credits: a reservation does not change it, a charge does. No column stores it: it
+ * is the current balance minus the newer movements, read in one statement.
  */
 
 import { type Database, type Db, query } from '@matting/database/database.ts';
@@ -10,13 +10,12 @@ import { sql } from 'kysely';
 import type { LedgerKind } from './ledger.ts';
 import { ENTRIES_BY_KIND, ENTRIES_BY_TIME } from './ledger-ranges.ts';
 
-/** The kinds that move the balance. */
 const MOVING_KINDS = ['grant', 'charge', 'revoke'] as const satisfies LedgerKind[];
 
-/** A page reads at most so many newer entries for its balances: some 200 pages, some 20 ms. */
+/** Newer entries that a page reads at most for its balances: about 200 pages, about 20 ms. */
 const NEWER_ENTRIES_MAX = 20_000;
 
-/** The cursor is where a page of a list ends: the instant and the id of its last row. */
+/** The last row of a page. */
 export interface PageCursor {
   readonly atMs: number;
   readonly id: string;
@@ -26,21 +25,21 @@ export interface LinesQuestion {
   /** At least one. Undefined: the kinds that move the balance. */
   readonly kinds: readonly LedgerKind[] | undefined;
   readonly fromMs: number;
-  /** The lines end before this instant. Undefined: they reach the present. */
+  /** The end, exclusive. Undefined: the present. */
   readonly beforeMs: number | undefined;
   readonly after: PageCursor | undefined;
   readonly limit: number;
 }
 
-/** Computes what an entry did to the balance. */
+/** The change of the balance by an entry. */
 function effectOf(kind: LedgerKind, amount: number): number {
   if (kind === 'grant') return amount;
   return kind === 'charge' || kind === 'revoke' ? -amount : 0;
 }
 
 /**
- * Lists the latest first. `balance` is null if the kinds leave out one that moves it, or if more
- * than `newerMax` entries are newer than the page.
+ * Lists the latest first. `balance` is null if `kinds` lacks one that moves it, or if more than
+ * `newerMax` entries are newer than the page.
  */
 export async function readLines(
   database: Database,
@@ -49,7 +48,7 @@ export async function readLines(
   newerMax = NEWER_ENTRIES_MAX,
 ) {
   const question = { ...asked, kinds: asked.kinds ?? MOVING_KINDS };
-  // One statement reads both, since an entry between two statements would be missing from one.
+  // One statement reads both, since one of two statements would miss an entry made between them.
   const rows = await query(database, db => {
     const page = selectPage(database, db, accountId, question);
     return db
@@ -77,7 +76,7 @@ export async function readLines(
   });
 }
 
-/** Reads each kind along its own index, and no row of kinds that are left out. */
+/** Reads each kind along the index, and no row of other kinds. */
 function selectPage(
   { dialect }: Database,
   db: Db,
@@ -122,7 +121,7 @@ function selectPage(
     .limit(limit);
 }
 
-/** Counts the entries newer than the page, up to one more than the bound, and sums their moves. */
+/** Counts the entries newer than the page, up to `newerMax` + 1, and sums their changes. */
 function selectNewer(
   { dialect }: Database,
   db: Db,

@@ -1,14 +1,14 @@
-/** The parts in which the audit reads a ledger, so that no statement reads all of it. */
+/** Ranges of the ledger for the audit, so no statement reads all of it. */
 
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { ofAccount, throughIndex } from '@matting/database/statements.ts';
 
-/** A range has at most so much. A statement reads three rows beside each entry. */
+/** Bounds of a range. A statement reads three more rows for each entry. */
 export const LEDGER_RANGE = { accountsMax: 500, entriesMax: 2_000, jobsMax: 2_000 };
-/** Sorts behind every id. */
+/** Sorts after every id. */
 const END = '~';
 
-/** Accounts by their ids, from the first one on and without the last one. */
+/** Accounts by id, from `from` up to but without `before`. */
 export interface AccountRange {
   readonly from: string;
   readonly before: string;
@@ -22,7 +22,6 @@ export interface TimeRange {
   readonly beforeMs: number;
 }
 
-/** Makes a range of one account. */
 export function only(accountId: string): AccountRange {
   return { from: accountId, before: behind(accountId), only: accountId };
 }
@@ -33,8 +32,8 @@ function behind(id: string): string {
 }
 
 /**
- * Lists all accounts, and what else entries name. An account of too many entries is a range by
- * itself.
+ * Yields ranges of all accounts, and of ids that only entries name. An account with more than
+ * `entriesMax` entries is a range by itself.
  */
 export async function* accountRanges(
   database: Database,
@@ -64,7 +63,7 @@ async function readNthAccount(database: Database, { from, before }: AccountRange
   return row?.id;
 }
 
-/** Finds the account that has the n-th entry of a range. */
+/** The account with the n-th entry of a range. */
 async function readNthOwner(database: Database, { from, before }: AccountRange, n: number) {
   const row = await query(database, db =>
     db
@@ -86,7 +85,10 @@ export const ENTRIES_BY_TIME = throughIndex('ledger_entries', 'ledger_entries_ac
 export const ALWAYS: TimeRange = { fromMs: 0, beforeMs: Number.MAX_SAFE_INTEGER };
 export const NEVER: TimeRange = { fromMs: 0, beforeMs: 0 };
 
-/** Parts of an account with some `entriesMax` entries each. @param instant of `readInstant` */
+/**
+ * Parts of an account with about `entriesMax` entries each. @param instant a transaction of
+ * `readInstant`
+ */
 export async function* timesOf(
   database: Database,
   accountId: string,

@@ -1,4 +1,4 @@
-/** The operator's side of the ledger: grants, revocations, lists. */
+/** The operator's part of the ledger: grants, revocations, lists. */
 
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
@@ -19,7 +19,7 @@ import {
 
 export type LedgerOutcome =
   | OperatorMovement
-  /** An entry with this reference and amount exists: nothing moved now. */
+  /** An entry with this reference and amount exists, so nothing moved. */
   | { readonly kind: 'already-entered'; readonly balances: Balances }
   | { readonly kind: 'reference-conflict'; readonly amount: number };
 
@@ -39,16 +39,16 @@ export function createLedgerStore(database: Database) {
       enter(database, { kind, accountId, amount, reference }, audit);
   return {
     grant: entering('grant'),
-    /** Takes back what is available, all of the amount or nothing. */
+    /** Takes back the whole amount of what is available, or nothing. */
     revoke: entering('revoke'),
     list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
-    /** The same with the balance after each entry. */
+    /** The list with the balance after each entry. */
     lines: (accountId: string, question: LinesQuestion) => readLines(database, accountId, question),
-    /** The account's open jobs that are paid for; 0: no such account. */
+    /** The account's open jobs; 0: no such account. */
     inFlight: (accountId: string) => query(database, db => readInFlight(db, accountId)),
-    /** Undefined: no such account. One row is read. */
+    /** Undefined: no such account. Reads one row. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
-    /** Undefined: no such account. One statement, which reads no entry of a job. */
+    /** Undefined: no such account. One statement that reads no entry of a job. */
     credits: (accountId: string) => readCredits(database, accountId),
   };
 }
@@ -106,7 +106,7 @@ async function earlierOutcome(
   });
 }
 
-/** What was charged follows from the rest. The audit checks that the charges add up to it. */
+/** Derives the charged credits from the rest. The audit checks that the charges add up. */
 async function readCredits(database: Database, accountId: string) {
   if (!isAsciiWord(accountId)) return undefined;
   const { dialect } = database;

@@ -1,9 +1,8 @@
 /**
- * The only writer of ledger entries and of balances (test/tidy.test.ts holds that). Each function
- * moves an account's balance and writes the entry of that movement, in the caller's transaction and
- * in one order: the account's row, what the caller changes with it, the entry. So no transactions
- * wait for each other in a circle, and the entries of an account become visible in the order of
- * their creation. accounts/ledger/ledger.ts has the rules.
+ * The only writer of ledger entries and balances (test/tidy.test.ts checks that). Each function
+ * moves a balance and writes its entry in the caller's transaction, always in this order: the
+ * account's row, the caller's changes, the entry. So transactions cannot deadlock, and an account's
+ * entries become visible in the order of their creation. The rules are in ledger.ts.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -48,13 +47,13 @@ export type OperatorMovement =
   | { readonly kind: 'insufficient-credits'; readonly balances: Balances }
   | { readonly kind: 'unknown-account' };
 
-/** Throws for an entry that the ledger cannot hold: callers have checked what people typed. */
+/** Throws for an entry that the ledger cannot hold. Callers have checked the people's input. */
 export function requireEntry({ amount, reference }: OperatorEntry): void {
   if (!isCreditAmount(amount)) throw new Error(`${amount} is no amount of credits`);
   if (!isLedgerReference(reference)) throw new Error('not a ledger reference: see ledger.ts');
 }
 
-/** Rejects with a duplicate where the reference was entered before. */
+/** Rejects with a duplicate if the reference exists. */
 export async function enterOperatorEntry(
   database: Database,
   tx: Kysely<Schema>,
@@ -75,9 +74,9 @@ export async function enterOperatorEntry(
   return { kind: 'entered', balances };
 }
 
-/** The account's open jobs: those with a credit, and free ones; jobs to come do not count. */
+/** The account's open jobs, paid and free, without jobs not yet created. */
 const IN_FLIGHT = sql<number>`reserved - batch_waiting + open_corrections`;
-/** Other jobs leave one slot to those that are to come, which could wait for ever otherwise. */
+/** Keeps one slot for jobs not yet created, which could otherwise wait forever. */
 const TAKEN = sql<number>`${IN_FLIGHT} + (batch_waiting > 0)`;
 
 const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
@@ -123,8 +122,8 @@ const SETTLE = keepStatement<{ accountId: string; returned: number }>(
 );
 
 /**
- * Reserves the credit of a new job, which `insertJob` inserts; or says why not, and nothing changed.
- * IN_FLIGHT is the number of open jobs (accounts/ledger/ledger.ts), so the bound costs no count.
+ * Reserves the credit of a new job and calls `insertJob`, or returns why not and changes nothing.
+ * IN_FLIGHT holds the number of open jobs, so the bound needs no count.
  */
 export async function reserveCredit(
   database: Database,
@@ -149,8 +148,9 @@ export async function reserveCredit(
 }
 
 /**
- * Reserves a credit for each job that is to come, under its id: it is charged or released as any
- * other (docs/adr/0054). The caller holds the account's row, and has read that it has the credits.
+ * Reserves a credit for each job not yet created, under its id, so it is charged or released like
+ * any other (docs/adr/0054). The caller holds the account's row and has read that it has the
+ * credits.
  */
 export async function reserveAhead(
   database: Database,
@@ -181,7 +181,7 @@ export async function reserveAhead(
   }
 }
 
-/** Jobs that were to come are made: their credits stay reserved. */
+/** Notes that waiting jobs were created. Their credits stay reserved. */
 export async function beginReserved(tx: Kysely<Schema>, accountId: string, jobs: number) {
   const credits = jobs * CREDITS_PER_JOB;
   const update = tx
@@ -193,8 +193,8 @@ export async function beginReserved(tx: Kysely<Schema>, accountId: string, jobs:
 }
 
 /**
- * Charges or releases the credit of an open job, which `closeJob` closes, and answers what that
- * answers; 'nothing-reserved', and nothing changed, where the account has no credit reserved.
+ * Charges or releases the credit of an open job, and returns the result of `closeJob`, which closes
+ * it. 'nothing-reserved': the account has no reserved credit, and nothing changed.
  */
 export async function settleCredit<T>(
   database: Database,
@@ -211,8 +211,8 @@ export async function settleCredit<T>(
 }
 
 /**
- * Counts a new job that nobody pays for among the account's open jobs, and takes the account's row.
- * It has no entry and moves no balance. False, and nothing changed: too many are in flight.
+ * Counts a new free job among the account's open jobs and locks the account's row. It writes no
+ * entry and moves no balance. False: too many are in flight, and nothing changed.
  */
 export function openFreeJob(
   database: Database,
@@ -223,13 +223,13 @@ export function openFreeJob(
   return keptMatchesOne(tx, OPEN_FREE_JOB(database, { accountId, inFlightMax }));
 }
 
-/** False, and nothing changed: the account has no such job open. */
+/** False: the account has no such open job, and nothing changed. */
 export const closeFreeJob = (database: Database, tx: Kysely<Schema>, accountId: string) =>
   keptMatchesOne(tx, CLOSE_FREE_JOB(database, { accountId }));
 
 /**
- * Takes the account's row before anything else is read: its balances stay as they are answered until
- * the transaction ends, but for what it enters itself. Undefined: no such account.
+ * Locks the account's row before anything is read, so only this transaction can change the returned
+ * balances until it ends. Undefined: no such account.
  */
 export async function holdAccount(
   database: Database,
@@ -275,7 +275,7 @@ function jobEntry(kind: LedgerKind, { accountId, jobId }: JobOf): Entry {
   return { kind, accountId, reference: jobId, amount: CREDITS_PER_JOB };
 }
 
-/** Entries of one insert. */
+/** Entries per insert. */
 const ENTRIES_MAX = 100;
 
 const INSERT_ENTRY = keepStatement<ReturnType<typeof columnsOf>>(({ kysely, nowMs }, columns) =>

@@ -1,6 +1,6 @@
 /**
- * The rules of the money. Pure. One unit is one credit; every entry moves a whole, positive number
- * of them between two of an account's four sides, so that at every instant
+ * The rules of the ledger. One unit is one credit. Every entry moves a positive whole number of
+ * them between two of an account's four sides, so at every instant
  *
  *     available + reserved + charged = granted - revoked
  *
@@ -13,9 +13,9 @@
  * | charge  | reserved -> (charged)  | settle  | the job              | state = succeeded       |
  * | release | reserved -> available  | settle  | the job              | state = failed          |
  *
- * A job that is to come has its reserve under its id (docs/adr/0054).
- * (account, slot, reference) is unique, so a job is reserved once and settled once, either way, and
- * the same grant cannot be entered twice.
+ * A job not yet created has its reserve under its id (docs/adr/0054). (account, slot, reference) is
+ * unique, so a job is reserved once and either charged or released once, and a grant cannot be
+ * entered twice.
  */
 export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] as const;
 export type LedgerKind = (typeof LEDGER_KINDS)[number];
@@ -30,12 +30,12 @@ export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
 };
 
 /**
- * Every job costs so much; accounts.reserved is therefore also the number of the account's open
- * jobs and of those to come.
+ * The price of every job, so accounts.reserved is also the number of open paid jobs and jobs not
+ * yet created.
  */
 export const CREDITS_PER_JOB = 1;
 
-/** A movement has this amount at most: sums of millions stay exact as JavaScript numbers. */
+/** Bound of one movement, so sums of millions stay exact as JavaScript numbers. */
 export const CREDITS_AMOUNT_MAX = 1_000_000_000;
 
 type LedgerSums = Readonly<Record<LedgerKind, number>>;
@@ -52,7 +52,7 @@ export function balancesFrom(sums: LedgerSums): Balances {
   };
 }
 
-/** Compares an account's stored balances, its entries and its open jobs that are paid for. */
+/** Compares an account's stored balances, its entries and its open paid jobs. */
 export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number): string[] {
   const derived = balancesFrom(sums);
   const problems: string[] = [];
@@ -69,8 +69,7 @@ export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number)
 }
 
 /**
- * Names the grant that gives back the credit of a job with a lost result: a charge is never
- * released.
+ * The reference of the grant that returns the credit of a lost result: a charge is never released.
  */
 export function lostReferenceOf(jobId: string): string {
   return `lost:${jobId}`;
@@ -80,7 +79,10 @@ export function isCreditAmount(value: number): boolean {
   return Number.isSafeInteger(value) && value >= 1 && value <= CREDITS_AMOUNT_MAX;
 }
 
-/** 1 to 128 printable ASCII characters without spaces at the ends: equal in every collation. */
+/**
+ * 1 to 128 printable ASCII characters without spaces at the ends, which all collations compare
+ * alike.
+ */
 export function isLedgerReference(value: string): boolean {
   return /^[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?$/.test(value);
 }

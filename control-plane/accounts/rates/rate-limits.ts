@@ -1,6 +1,6 @@
 /**
- * Rate limits of accounts and keys: the quota of rate-windows.ts is leased from the database in
- * blocks and spent here. Only the request that finds its block spent issues a statement.
+ * Rate limits of accounts and keys. Leases blocks of the quota (rate-windows.ts) from the database;
+ * only a request that finds its block spent issues a statement.
  */
 
 import {
@@ -23,8 +23,6 @@ import {
   type RateKind,
 } from './rate-windows.ts';
 
-/* The rows that replicas lease from: one an account and kind, moved by compare-and-set. */
-
 type RateQuotaStore = ReturnType<typeof createRateQuotaStore>;
 
 export function createRateQuotaStore(database: Database) {
@@ -36,8 +34,8 @@ export function createRateQuotaStore(database: Database) {
 }
 
 /**
- * An update whose answer was lost leases anew: a block is then lost, never one too many. @throws
- * OvertakenError where another replica was faster
+ * After a lost answer it leases again, so a block is lost but none is granted twice. @throws
+ * OvertakenError if another replica was faster
  */
 async function leaseFrom(
   database: Database,
@@ -53,7 +51,7 @@ async function leaseFrom(
     .where('kind', '=', kind)
     .executeTakeFirst();
   if (row === undefined) {
-    // The row begins with a window long past.
+    // The row starts with a window long past.
     const values = { account_id: accountId, kind, window_start: 0, leased: 0 };
     await isInserted(db.insertInto('rate_quotas').values(values).execute());
     throw new OvertakenError('the row of the quota was made just now');
@@ -83,7 +81,7 @@ async function leaseFrom(
  * | exhausted | a lease of nothing               | the window's end                       |
  */
 
-/** Shares kept in one window; beyond it the oldest is dropped, and with it at most one block. */
+/** Shares of one window. Above it the oldest is dropped, and with it a block at most. */
 const SHARES_MAX = 100_000;
 
 export interface RateState {
@@ -91,32 +89,32 @@ export interface RateState {
   readonly limit: number;
   readonly windowS: number;
   readonly remaining: number;
-  /** Seconds until the window's end: at least 1, at most the window. */
+  /** Seconds until the window's end, from 1 to the window. */
   readonly resetS: number;
 }
 
 interface Quota {
   readonly ownerId: string;
   readonly kind: RateKind;
-  /** Requests in a window; of a key it may change within one. */
+  /** Requests per window. A key's limit may change within one. */
   readonly limit: number;
 }
 
 interface Share {
   /** Requests that may be answered without a statement. */
   left: number;
-  /** Requests granted in advance, not in the store yet. */
+  /** Requests granted in advance and not yet in the store. */
   advance: number;
-  /** Leased by all replicas, as of the last lease. */
+  /** Leased by all replicas at the time of the last lease. */
   leased: number;
   exhausted: boolean;
   leasing: Promise<void> | undefined;
 }
 
 interface Window {
-  /** The start is on the database's clock. */
+  /** By the database's clock. */
   readonly startMs: number;
-  /** The end is on this process's clock. */
+  /** By this process's clock. */
   endsAtMs: number;
   readonly shares: Map<string, Share>;
 }
@@ -136,7 +134,7 @@ export class RateLimits {
     return this.#take({ ownerId: accountId, kind, limit: this.#limits[kind] });
   }
 
-  /** Takes from the submissions of one key. No account has the id of a key. */
+  /** Takes from a key's submissions. Ids of keys and accounts differ. */
   takeOfKey(apiKeyId: string, limit: number): Promise<RateState> {
     return this.#take({ ownerId: apiKeyId, kind: 'submissions', limit });
   }
@@ -194,7 +192,7 @@ export class RateLimits {
     const ask = { limit, block: quotaBlockOf(limit), advance, windowStartMs };
     const lease = await this.#quotas.lease(ownerId, kind, ask);
     if (lease.windowStartMs !== windowStartMs) {
-      // The window ended meanwhile, or the database's clock was set: read the clock again.
+      // The window ended, or the database's clock was set: read the clock again.
       window.endsAtMs = 0;
       return;
     }
@@ -204,11 +202,11 @@ export class RateLimits {
     share.exhausted = lease.granted === 0;
   }
 
-  /** Shares last as long as their window by the database's clock, not by ours. */
+  /** Learns the window from the database's clock. */
   async #learnWindow(): Promise<void> {
     const nowMs = await this.#quotas.nowMs();
     const startMs = quotaWindowStartMs(nowMs);
-    // Late by the time the answer took, never early: a lease then shows that the window has ended.
+    // Late by the time of the answer, never early: a lease then notices that the window ended.
     const endsAtMs = performance.now() + startMs + RATE_WINDOW_MS - nowMs;
     if (this.#window?.startMs === startMs) this.#window.endsAtMs = endsAtMs;
     else this.#window = { startMs, endsAtMs, shares: new Map() };

@@ -1,13 +1,13 @@
 /**
- * How replicas share an account's requests of a minute. Pure. Each minute of the database's clock
- * is a window with a quota. A replica spends one block of it before it asks anybody (its advance),
- * and leases further blocks, with the advance, from the row all replicas share:
+ * How replicas share an account's requests per minute. Each minute of the database's clock is a
+ * window with a quota. A replica first spends one block of it without asking (its advance), then
+ * leases blocks, and the advance, from a row shared by all replicas:
  *
- * - an account that sends less than a block a minute to a replica costs no statement,
- * - one replica alone keeps the limit to the request,
- * - each further replica can spend its advance beyond it: one block, once a window.
+ * - an account that sends less than a block per minute and replica needs no statement,
+ * - a single replica keeps the limit exactly,
+ * - each further replica can exceed it by its advance, one block per window.
  *
- * What is left of a block when its window ends is void.
+ * The rest of a block is void when its window ends.
  */
 
 const RATE_KINDS = ['submissions', 'reads'] as const;
@@ -27,20 +27,20 @@ export function quotaWindowStartMs(nowMs: number): number {
 
 interface QuotaUse {
   readonly windowStartMs: number;
-  /** Requests that replicas may have answered in that window: may exceed the limit by advances. */
+  /** Requests that replicas may have answered in the window. Advances may exceed the limit. */
   readonly leased: number;
 }
 
 export interface QuotaAsk {
   readonly limit: number;
   readonly block: number;
-  /** Spent before asking, and in which window. */
+  /** Requests spent before the lease, in the window windowStartMs. */
   readonly advance: number;
   readonly windowStartMs: number;
 }
 
 export interface QuotaLease extends QuotaUse {
-  /** The number reaches from 0, if the quota is used up, to a block. */
+  /** From 0, if the quota is used up, to a block. */
   readonly granted: number;
 }
 
