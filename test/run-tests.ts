@@ -1,7 +1,7 @@
 /**
- * Runs every test with ava, or files and folders that are named; `--kind=storm` takes `*.storm.ts`. The
- * last line is `N passed, N failed`; exits 0 only when something passed and nothing failed. A run
- * in which no test ends for `--minutes` hangs. With `--shared` files by name share a server, too.
+ * Runs all tests, or named files and folders; `--kind=storm` takes `*.storm.ts`. Ends with `N
+ * passed, N failed`; exits 0 only if something passed and nothing failed. It hangs if no test ends
+ * for `--minutes`. `--shared`: named files share a server, too.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -18,10 +18,10 @@ import { NoTestsError, testFilesOf, testsIn } from '@matting/test-support/test-f
 import { GUARDS } from './mutation/guards.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
-/** Storms of `test` take longest: they begin, and the rest runs beside them. */
+/** Storms of `test` take longest, so they start first. */
 const ROOMS = ['test', 'control-plane', 'inference-node', 'proto', 'program', 'client', 'bin'];
 
-/** Exits with 2 and a sentence, before databases are made, if a name means no test. */
+/** Exits with 2 if a name means no test, before databases are made. */
 function requireFiles(targets: readonly string[], kind: string): string[] {
   try {
     return testFilesOf(targets, kind);
@@ -32,7 +32,7 @@ function requireFiles(targets: readonly string[], kind: string): string[] {
   }
 }
 
-/** Files share these: a folder in memory, a MariaDB server, databases to copy. */
+/** Shared by all files: a folder in memory, a MariaDB server, databases to copy. */
 async function prepare(): Promise<void> {
   const inMemory = process.env.TMPDIR === undefined ? openMemoryDirectory() : undefined;
   if (inMemory !== undefined) process.env.TMPDIR = inMemory;
@@ -42,13 +42,13 @@ async function prepare(): Promise<void> {
   }
   const templates = mkdtempSync(path.join(tmpdir(), 'matting-templates-'));
   process.once('exit', () => rmSync(templates, { recursive: true, force: true }));
-  // Tests of a package have its tables beside the core's; those of the program all of them.
+  // A package's tests have the core's tables and its own; the program's have all.
   const suites = [[], ...PACKAGES.filter(one => one.migrations).map(one => [one]), PACKAGES];
   for (const packages of suites) await writeTemplates(templates, migrationsOf(packages));
   process.env.MATTING_TEST_TEMPLATES = templates;
 }
 
-/** Said before and after everything else: a skip among a thousand lines is not seen. */
+/** Printed first and last: nobody sees a skip among a thousand lines. */
 function warnWithoutServer(): void {
   const missing = [
     ['MySQL or MariaDB', skipReason('mysql')],
@@ -59,7 +59,7 @@ function warnWithoutServer(): void {
   console.error(`${line}\n${missing.join('\n')}\n${line}`);
 }
 
-/** The mutants run at night; a guard whose test left or has another title is said at once. */
+/** Guards whose test is gone or renamed; the mutants themselves run at night. */
 function withLostGuards(result: AvaResult): AvaResult {
   const titles = new Set(result.titles);
   const lost = GUARDS.map(({ tests, title }) => `${tests}: ${title}`)
@@ -87,7 +87,7 @@ const files = positionals.length > 0 ? named : ROOMS.flatMap(room => testsIn(roo
 warnWithoutServer();
 const isFew =
   positionals.length > 0 && positionals.every(target => named.includes(path.resolve(ROOT, target)));
-// A few files by name may need a disk, or a server of their own.
+// A few named files may need a disk, or a server of their own.
 if (!isFew || values.shared) await prepare();
 const concurrency = Number(values.concurrency);
 const timeoutMs = Number(values.minutes) * 60_000;

@@ -1,4 +1,4 @@
-/** `matting up` as a child process; `close` fails when a process is left over. */
+/** `matting up` as a child process; `close` fails if a process is left. */
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -32,9 +32,9 @@ export interface WireJob {
     readonly expiresAt: string;
   };
   readonly error?: { readonly code: string; readonly detail: string; readonly retryable: boolean };
-  /** A succeeded or expired job has it. */
+  /** Of succeeded and expired jobs. */
   readonly models?: readonly { readonly name: string; readonly role: string }[];
-  /** Code of a problem+json answer. */
+  /** Of a problem+json answer. */
   readonly code?: string;
   readonly detail?: string;
   readonly retryable?: boolean;
@@ -68,7 +68,7 @@ process.once('exit', () => {
   for (const dataDir of dataDirs) rmSync(dataDir, { recursive: true, force: true });
 });
 
-/** Environment of a stack of its own; ports free now. The directory goes with the test's process. */
+/** Its own directory, removed with this process, and free ports. */
 export async function isolatedEnv(extra: Record<string, string> = {}) {
   const ports = await findStackPorts();
   const dataDir = mkdtempSync(path.join(tmpdir(), 'matting-e2e-'));
@@ -78,7 +78,7 @@ export async function isolatedEnv(extra: Record<string, string> = {}) {
       (entry): entry is [string, string] =>
         entry[1] !== undefined &&
         !/^(NODE_|MATTING_)/.test(entry[0]) &&
-        // The runner's own channel to a test file.
+        // ava's channel to a test file.
         entry[0] !== 'NODE_TEST_CONTEXT',
     ),
   );
@@ -93,7 +93,7 @@ export async function isolatedEnv(extra: Record<string, string> = {}) {
     MATTING_DATA_DIR: dataDir,
     MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
     MATTING_MODEL: 'u2netp',
-    // Unless a run asks for it, no start downloads OpenVINO and compares it.
+    // By default no start downloads and compares OpenVINO.
     MATTING_CPU_RUNTIME: process.env.MATTING_TEST_CPU_RUNTIME ?? 'onnxruntime',
     MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
     ...extra,
@@ -101,7 +101,6 @@ export async function isolatedEnv(extra: Record<string, string> = {}) {
   return { env, dataDir, ports };
 }
 
-/** Runs `matting …` and gathers what it writes. */
 export function spawnMatting(args: readonly string[], env: Record<string, string>, cwd = ROOT) {
   const main = path.join(ROOT, 'bin/matting.ts');
   const program = new Program('matting', [main, ...args], env, { root: cwd });
@@ -109,7 +108,7 @@ export function spawnMatting(args: readonly string[], env: Record<string, string
   return { program, exited: program.exited, output: () => program.output };
 }
 
-/** @param prepare what lies in its data directory before it starts. */
+/** @param prepare fills its data directory before the start */
 export async function startService(
   extra: Record<string, string> = {},
   prepare?: (dataDir: string) => void,
@@ -122,7 +121,7 @@ export async function startService(
     what: 'the service is ready',
     detail: output,
   });
-  // The summary of a run shows the first 600 characters: what was said last comes first.
+  // A run's summary shows 600 characters, so the latest lines come first.
   assert.ok(program.running, output().trim().split('\n').reverse().join('\n'));
   const baseUrl = `http://127.0.0.1:${env.MATTING_PORT}`;
   const apiKey = /API key[^\n]*:\s+(\S+)/.exec(output())?.[1] ?? '';
@@ -181,7 +180,7 @@ export async function startService(
   return service;
 }
 
-/** Pids of processes whose environment or arguments name this data directory, or that descend from such. */
+/** Processes that name the data directory in environment or arguments, and their descendants. */
 export function processesOf(dataDir: string): { pid: number; command: string }[] {
   return readdirSync('/proc')
     .filter(name => /^\d+$/.test(name) && Number(name) !== process.pid)

@@ -1,4 +1,4 @@
-/** The house rules that a machine can hold; each names the offending place. */
+/** House rules that a machine can check. */
 import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -24,7 +24,7 @@ const sources = readSources();
 const isTest = (name: string) => /(^|\/)test\/|\.(test|storm|storage)\.ts$/.test(name);
 const programs = sources.filter(({ name }) => !isTest(name) && !name.startsWith('bench/'));
 
-/** AssemblyScript: no program of Node's, and never imported by one. */
+/** AssemblyScript, which Node never imports. */
 const KERNELS = /^inference-node\/kernels\//;
 
 test('the sources were found', t => {
@@ -33,7 +33,7 @@ test('the sources were found', t => {
   t.true(programs.every(file => !file.name.includes('node_modules')));
 });
 
-/** Generated code is no source of the house; this is what it imports. */
+/** Imports of generated code, which the other rules ignore. */
 const IMPORTED_BY_GENERATED = ['@bufbuild/protobuf', '@grpc/grpc-js'];
 
 test('a package imports what its package.json lists, by the names in exports, and never by a path out of it', t => {
@@ -127,7 +127,7 @@ for (const { rule, from, to } of PROHIBITIONS) {
   });
 }
 
-/** Which models look at a picture, and what of a matte is filled. */
+/** Which models see a picture, and what of a matte is filled. */
 const DECISIONS =
   /^inference-node\/serving\/picture\/(unsure-share|framed-run|confirm-subject|matte\/fill-areas)\.ts$/;
 
@@ -173,7 +173,7 @@ test(`files have at most ${FILE_LINES_MAX} lines`, t => {
   assertWithin(t, FILE_LINES_MAX, lengths);
 });
 
-/** Readers of a job's row answer all its parts. A function takes the parts that it uses. */
+/** These take a whole job; functions take only the parts that they use. */
 const WHOLE_JOBS = [
   'jobs/job-lists.ts EndedJob',
   'jobs/job-lists.ts ListedJob',
@@ -250,7 +250,7 @@ test('one file writes ledger entries and balances', t => {
     [...text.matchAll(writes)].map(([statement]) => `${name}: ${statement}`),
   );
   t.is(found.filter(place => place.startsWith(writer)).length, 9);
-  // An account begins without credits, and taking its row changes none.
+  // An account starts without credits, and taking its row changes none.
   const accounts = 'control-plane/accounts/account-store.ts';
   t.deepEqual(
     found.filter(place => !place.startsWith(writer)),
@@ -294,7 +294,7 @@ test('only the config.ts of each program and of the command for callers reads th
   t.deepEqual(offenders, []);
 });
 
-/** The programs' entries, and the child's side of a process pair, which ends with its parent. */
+/** Entries of programs, and the child of a process pair, which ends with its parent. */
 const MAY_END_THE_PROCESS = [
   /(^|\/)(main|cli)\.ts$/,
   /^bin\/matting\.ts$/,
@@ -323,7 +323,7 @@ test('no line over 100 columns but for text that cannot be broken', t => {
     file.text
       .split('\n')
       .map((line, index) => ({ line, at: `${file.name}:${index + 1}` }))
-      // Rows of a table, a string and a regular expression cannot be broken; prose can.
+      // Table rows, strings and regular expressions cannot be wrapped.
       .filter(({ line }) => !/^(\s*\*|\S+) \|/.test(line))
       .filter(({ line }) => line.length > 100 && !/['"`/]/.test(line.trim().slice(2)))
       .map(({ at }) => at),
@@ -332,7 +332,7 @@ test('no line over 100 columns but for text that cannot be broken', t => {
 });
 
 test('nothing is left for later and no test is shut off', t => {
-  // Put together so that this file does not find itself.
+  // Composed, so that this file does not match.
   const marks = new RegExp(
     `\\b(${['TO', 'DO'].join('')}|${['FIX', 'ME'].join('')}|X{3}|${['HA', 'CK'].join('')})\\b`,
   );
@@ -489,7 +489,7 @@ test('imports of a later folder are found, and folders without a place in the or
   ]);
 });
 
-/** Reads a text as a file of a project that has this file alone. */
+/** As the only file of a project. */
 async function sourceOf(t: ExecutionContext, name: string, text: string) {
   const root = await temporaryFolder(t);
   mkdirSync(path.join(root, path.dirname(name)), { recursive: true });
@@ -524,9 +524,8 @@ test('the tables of a package are those that it adds to the schema', t => {
   t.is(tablesDeclaredBy({ name: 'a/b.ts', text: 'interface Schema { a: B }' }), undefined);
 });
 
-/** An expression within a template of the lines below. */
+/** A template's expression in the lines below. */
 const VALUE = ['$', '{id}'].join('');
-/** Each line names a table of the core. */
 const NAMING = [
   `db.selectFrom('jobs')`,
   `db.selectFrom('jobs as job')`,
@@ -569,7 +568,6 @@ const NAMING = [
   `type Query = SelectQueryBuilder<Schema, 'own' | 'jobs', object>`,
 ];
 
-/** Each line names none. */
 const NAMELESS = [
   `db.selectFrom('own').select('own.jobs')`,
   `db.selectFrom(jobs.as('found'))`,
@@ -594,7 +592,7 @@ test('tables of another package are found, however a file names them', async t =
   t.deepEqual([...new Set(await foundIn(portal, NAMING))], NAMING);
   t.deepEqual(await foundIn(portal, NAMELESS), []);
   t.deepEqual(await foundIn('control-plane/core/one.ts', NAMING), []);
-  // Words are names of tables in a file that reaches the database; elsewhere in a statement alone.
+  // In a file that reaches the database any table name counts; elsewhere only in a statement.
   const words = [`const table = 'jobs'`, `const menu = { name: 'outbox' }`];
   t.deepEqual(await foundIn(portal, words), words);
   t.deepEqual(await foundIn(portal, words, ''), []);

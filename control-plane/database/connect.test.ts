@@ -1,4 +1,3 @@
-/** Opening, migrating and sharing a database. */
 import assert from 'node:assert/strict';
 import fs, {
   chmodSync,
@@ -214,7 +213,7 @@ onDatabases(test, 'transactions', (test, dialect) => {
             .set(eb => ({ available: eb('available', '+', 1) }))
             .execute(),
         );
-        // SQLite's own wait would block the event loop until it is over.
+        // SQLite's own wait would block the event loop.
         const lateAtMs = performance.now() + 2500;
         while (turns < 5) await delay(5);
         t.true(performance.now() < lateAtMs, 'the loop stood still');

@@ -1,4 +1,3 @@
-/** A hosted server: its own character set, statements before each session, limits. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { createTestDatabase, SILENT_LOG } from '@matting/test-support/database.ts';
 import { findMariadb, MariadbServer } from '@matting/test-support/mariadb-server.ts';
@@ -121,7 +120,7 @@ test('what is asked of a connection after its end says why it ended', async t =>
   await t.throwsAsync(pending, { message: /interrupted/ });
 });
 
-/** Counts the outcomes: 'ok', or the code of a ContractError. */
+/** By outcome: 'ok', or the code of a ContractError. */
 async function answersOf(pending: readonly Promise<unknown>[]): Promise<Record<string, number>> {
   const counts: Record<string, number> = {};
   for (const one of await Promise.allSettled(pending)) {
@@ -186,7 +185,7 @@ for (const [what, change, back] of REFUSALS) {
   });
 }
 
-/** New sessions begin with the server's current settings. */
+/** New sessions take the server's current settings. */
 async function endSessions(): Promise<void> {
   const { rows } = await sql<{ id: number }>`select id from information_schema.processlist
     where user = 'hosted'`.execute(root.kysely);

@@ -1,4 +1,3 @@
-/** Meanings of engines' errors, which are retried how often, and prepared statements. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
@@ -177,7 +176,7 @@ test('work that fails › is repeated beyond the bound where the caller is patie
 test('work that fails › is repeated until the caller gives up, and then once', async t => {
   const controller = new AbortController();
   const ended = await rounds(round => {
-    // Within the pause.
+    // During the pause.
     if (round === 3) setImmediate(() => controller.abort());
     return failingDisk();
   }, controller.signal);

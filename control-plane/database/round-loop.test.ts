@@ -36,7 +36,7 @@ class TestClock {
 
 let clock: TestClock;
 let loop: RoundLoop;
-/** Start times of the rounds, with a mark for those that poll. */
+/** Start times of the rounds; polls are marked. */
 let begun: string[];
 
 test.beforeEach(() => {

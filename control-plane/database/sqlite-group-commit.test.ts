@@ -1,4 +1,3 @@
-/** Transactions that share a commit are atomic and durable. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -48,7 +47,7 @@ test.afterEach.always(async () => {
 
 const insert = (k: string) => ({ sql: 'insert into t values (?)', parameters: [k] });
 
-/** A transaction of two rows, with a microtask between them. */
+/** Two rows in a transaction, with a microtask between. */
 async function pair(a: string, b: string): Promise<void> {
   await group.begin();
   try {

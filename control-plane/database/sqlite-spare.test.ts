@@ -1,4 +1,3 @@
-/** A full disk below a SQLite file. */
 import { existsSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';

@@ -1,5 +1,3 @@
-/** Readers of bodies release memory while their caller is silent. */
-
 import { Readable } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
@@ -58,7 +56,7 @@ function collectGarbage(): void {
   collect();
 }
 
-/** A body that stops after one chunk until `end`. */
+/** Stops after one chunk until `end`. */
 function stalled() {
   const body = new Readable({ read: () => undefined });
   return { body, end: () => body.destroy() };
@@ -77,7 +75,7 @@ async function forgets(
   });
   body.push(chunkOf());
   const chunk = await taken.promise;
-  // A reference lives until the end of its tick.
+  // References live until the end of their tick.
   for (let ticks = 0; ticks < 5; ticks += 1) await nextTurn();
   collectGarbage();
   t.is(chunk.deref(), undefined);

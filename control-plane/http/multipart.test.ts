@@ -1,4 +1,3 @@
-/** The parts of a form, wherever its bytes are cut, and every way in which they can be wrong. */
 import assert from 'node:assert/strict';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -122,7 +121,7 @@ test('multipart › a body that is cut anywhere is refused', t => {
   const image = { name: 'image_file', body: '\r\n--\r\n\0', fileName: 'a.png', type: 'image/png' };
   const form = formOf([{ name: 'crop', body: 'true' }, image]);
   const whole = read([form]);
-  // The bytes after the last boundary are not needed.
+  // Bytes after the last boundary may be missing.
   for (let end = 0; end <= form.length; end += 1) {
     const cut = form.subarray(0, end);
     if (end >= form.length - 2) t.deepEqual(read(bytewise(cut)), whole);
@@ -202,7 +201,7 @@ test('multipart › the boundary of a Content-Type', t => {
   }
 });
 
-/** Bytes full of boundary fragments. */
+/** Full of boundary fragments. */
 const hostileBytes = fc
   .array(
     fc.oneof(
@@ -245,10 +244,10 @@ test('multipart › reads every lawful form, however it is cut', t => {
   );
 });
 
-/** Decodes as Node decodes texts; a picture's type without a file name also counts as text. */
+/** As Node does; a picture's type without a file name also counts as text. */
 const utf8 = (bytes: Buffer | ArrayBuffer) => new TextDecoder().decode(bytes);
 
-/** Node's own parser. undefined: it refuses. */
+/** undefined: Node refuses. */
 async function byNode(body: Buffer): Promise<[name: string, body: string][] | undefined> {
   const headers = { 'content-type': `multipart/form-data; boundary=${BOUNDARY}` };
   try {

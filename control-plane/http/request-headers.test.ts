@@ -31,9 +31,8 @@ const IMG_ELEMENT = 'image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;
 /** java.net.HttpURLConnection's default. */
 const JAVA = 'text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2';
 
-/** Requests without output_format. Properties below check the qualities. */
+/** Without output_format. Properties below check the qualities. */
 const UNNAMED: readonly [accept: string | undefined, answer: OutputFormat | 'json' | 'none'][] = [
-  // JSON, as before formats could be negotiated.
   [undefined, 'json'],
   ['', 'json'],
   ['application/json; charset=utf-8', 'json'],
@@ -45,12 +44,9 @@ const UNNAMED: readonly [accept: string | undefined, answer: OutputFormat | 'jso
   [IMG_ELEMENT, 'avif'],
   ['image/png, application/problem+json', 'png'],
   [' image/png ;q=1 ,, ,', 'png'],
-  // The client takes both and puts JSON first.
   ['application/json;charset=UTF-8, image/png;q=0.5', 'json'],
-  // No possible answer is acceptable.
   ['image/jpeg', 'none'],
   ['image/png;level=1', 'none'],
-  // Unreadable entries are ignored.
   ['image', 'json'],
   ['image/', 'json'],
   [';;;,,,===', 'json'],
@@ -78,7 +74,7 @@ interface Range {
   readonly q: number;
 }
 
-/** RFC 9110 section 12.5.1: the most specific range decides the quality of a type. */
+/** RFC 9110 section 12.5.1: the most specific range decides. */
 function byTheBook(ranges: readonly Range[], formats: readonly OutputFormat[]): string {
   const rank = (range: string) => range.split('*').length - 1;
   const covers = (range: string, type: string) =>

@@ -1,4 +1,3 @@
-/** The pairs of a form, wherever its bytes are cut, and every way in which they can be wrong. */
 import assert from 'node:assert/strict';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import { fc } from '@matting/test-support/property-tests.ts';

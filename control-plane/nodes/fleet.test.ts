@@ -1,4 +1,3 @@
-/** Which nodes are routable, with how much room, while they join, change, hang and leave. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { ChannelCredentials, type ServerOptions } from '@grpc/grpc-js';
@@ -185,7 +184,7 @@ test('a stream that falls silent › takes its node out, as a process that is st
   await t.notThrowsAsync(until('one routable node', () => routable().length === 1));
 });
 
-/** Follows a node whose connections change every 300 ms, and checks that it stays routable. */
+/** Its connections change every 300 ms, and it must stay routable. */
 async function changing(t: ExecutionContext, sides: { node?: ServerOptions; own?: number }) {
   await fleet.close();
   const credentials = ChannelCredentials.createInsecure();
@@ -269,7 +268,7 @@ test('an unreachable database › changes nothing for nodes with live streams', 
   await fleet.refresh();
   t.is(routable().length, 1);
   t.is(logLines.filter(line => line.startsWith('members not readable')).length, 1);
-  // The database is back. Every lease expired meanwhile, and no heartbeat was recorded yet.
+  // Every lease expired meanwhile, and no heartbeat was recorded yet.
   members = [];
   nowMs += NODE_TIMING.leaseMs - 1;
   await fleet.refresh();

@@ -1,5 +1,3 @@
-/** Outcomes of single calls to a node that misbehaves. */
-
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -47,7 +45,7 @@ test('lets a node send ahead further than http2 alone would', async t => {
   const calling = own.getNodeInfo().catch(() => undefined);
   const [session] = await connected;
   await once(session, 'remoteSettings');
-  // The frame that widens the connection's own window comes after the settings.
+  // The frame that widens the connection's window follows the settings.
   await new Promise(resolve => session.ping(resolve));
   const mebibytes = 1024 * 1024;
   t.true((session.remoteSettings.initialWindowSize ?? 0) >= 4 * mebibytes);
@@ -62,7 +60,7 @@ test('an upload › begins only after Admitted, in chunks of at most 256 KiB', a
   let opened = false;
   let openedBefore = true;
   node.script = async exchange => {
-    // Time in which an eager client would have sent.
+    // An eager client would have sent within this.
     await new Promise(resolve => setTimeout(resolve, 30));
     openedBefore = opened;
     await exchange.cutOut();
@@ -102,7 +100,7 @@ test('an upload › waits for a node that does not read', async t => {
     }),
   );
   let before = -1;
-  // Until it has stopped reading: two reads 100 ms apart are equal.
+  // Two equal reads 100 ms apart: it stopped reading.
   while (before !== read || read === 0) {
     before = read;
     await new Promise(resolve => setTimeout(resolve, 100));

@@ -1,4 +1,3 @@
-/** Which sum a name stands for if nodes report different ones. */
 import { SelectableKind } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import { commonDefault, ofStandingSum, standingSums } from './selectable.ts';

@@ -1,4 +1,3 @@
-/** The operator's text for an unreachable node, with real sockets and TLS. */
 import { createServer } from 'node:net';
 import { ChannelCredentials, Server, ServerCredentials } from '@grpc/grpc-js';
 import { MatteServiceService } from '@matting/proto/gen/matting/v1/matte_service.ts';
@@ -23,7 +22,7 @@ function credentialsOf(issuer: TestAuthority, endsMs?: number, callers?: TestAut
   return ServerCredentials.createSsl(ca, [pair], callers !== undefined);
 }
 
-/** Answers every call like a node with another token. */
+/** Like a node with another token. */
 async function serve(credentials: ServerCredentials): Promise<number> {
   const server = new Server();
   servers.push(server);

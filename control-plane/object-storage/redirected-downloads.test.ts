@@ -1,4 +1,3 @@
-/** Result links that redirect to the storage, with a real server and client. */
 import { randomBytes } from 'node:crypto';
 import { linesLogger } from '@matting/core/test/support/raw-http.ts';
 import { imageBody, type TestApp, useTestApp } from '@matting/core/test/support/test-app.ts';
@@ -64,7 +63,7 @@ onObjectStores(ava.serial, 'redirected downloads', (test, store) => {
     t.is((await open({ 'if-none-match': etag })).status, 304);
     t.is((await open({ 'if-match': '"another"' })).status, 412);
     t.is((await open({ range: 'bytes=999999-' })).status, 416);
-    // The answer that returned the result had this ETag.
+    // The ETag of the answer that returned the result.
     const ours = `"${'ab'.repeat(32)}"`;
     const here = await open({ range: 'bytes=100-', 'if-match': ours });
     t.deepEqual([here.status, here.redirected], [206, false]);
@@ -114,7 +113,7 @@ onObjectStores(ava.serial, 'redirected downloads', (test, store) => {
     };
     lateBy(0);
     t.is((await app.app.inject(url)).json().code, 'RESULT_EXPIRED');
-    // In its last second a link is answered directly, since a signature lasts a second at least.
+    // A signature lasts at least a second, so in its last second a link is answered directly.
     lateBy(-999);
     const last = await app.app.inject(url);
     t.is(last.statusCode, 200);

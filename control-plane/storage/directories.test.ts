@@ -1,4 +1,3 @@
-/** Blobs in one directory or two joined ones, opened by their URLs. */
 import assert from 'node:assert/strict';
 import {
   chmod,
@@ -139,7 +138,7 @@ test("writing › is the owner's alone", async t => {
 });
 
 test('writing › is SERVICE_UNAVAILABLE where a directory is gone', async t => {
-  // A file could be begun, but not moved to its place.
+  // A file can be created, but not moved to its place.
   await rm(path.join(root, 'results'), { recursive: true });
   await rejectsWith(t, store.check(), isUnavailable('ENOENT'));
   const writer = await store.createWriter(NAME);

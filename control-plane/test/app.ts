@@ -1,4 +1,4 @@
-/** The HTTP application of the program: the core's with all packages. Needs: portal. */
+/** With all packages. Needs: portal. */
 import { type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
 import { type Stores, withPackages } from './every-store.ts';
 import { TEST_PACKAGES } from './packages.ts';

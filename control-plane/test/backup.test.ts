@@ -1,4 +1,4 @@
-/** The drill of docs/backup.md, and what is refused as a backup. Needs: operations. */
+/** The drill of docs/backup.md. Needs: operations. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -46,7 +46,7 @@ const directory = await temporaryFolder({ teardown: test.after.always });
 
 const SECRET = 'a raw callback secret of the tests';
 const KEY = randomBytes(32).toString('hex');
-/** The node keeps a picture with this text until the service has ended. */
+/** The node holds pictures with this text until the service has ended. */
 const HELD = 'held by the node';
 const LINKS = 5;
 const OPEN_JOBS = 4;
@@ -142,7 +142,7 @@ onDatabases(
         open.push(answer.body.job_id);
       }
       known = { caller, links, open, notified: at(open, 0) };
-      // A killed process left this: no job names it.
+      // A killed process left it: no job names it.
       await writeFile(path.join(storageDir(), 'results', `${randomUUID()}-7`), 'nobody’s');
 
       let backedUp = false;
@@ -178,7 +178,7 @@ onDatabases(
       t.is(code, 0, out + err);
       const found = JSON.parse(out);
       t.true(found.ok);
-      // The results are those of links alone: what nobody named stayed behind.
+      // Only results with links are copied.
       const results = await readdir(place('restored/results'));
       t.false(results.some(name => name.endsWith('-7')));
       const again = await runCli(env, 'restore', place('backup'));
@@ -205,7 +205,7 @@ onDatabases(
     test('ends every open job once, and tells of it', async t => {
       const { jobs, queue } = replicas.stores;
       const openNow = () => jobs.list({ states: OPEN_STATES, endedWithinMs: 0, limit: 100 });
-      // Their leases are those of a replica that is gone: without this they end by themselves.
+      // Ends the lost replica's leases, which would otherwise run out by themselves.
       for (const { id } of await openNow()) await queue.endLease(id);
       await until(async () => (await openNow()).length === 0, 'the end of every job');
       const jobOf = (id: string) => replicas.get(known.caller, `/v1/matting/jobs/${id}`);
@@ -231,7 +231,7 @@ onDatabases(
       });
       const { succeeded = [], failed = [] } = Object.groupBy(ended, ({ state }) => state);
       t.true(succeeded.length >= LINKS + OPEN_JOBS);
-      // A job that was under way while the database was copied may have taken its picture along.
+      // A job under way during the copy of the database may have lost its picture.
       t.true(failed.every(({ failure }) => failure?.retryable === true));
       t.deepEqual(await stores.ledger.balances(known.caller.accountId), {
         available: CREDITS - succeeded.length,
@@ -293,7 +293,7 @@ async function refused(
   t.false(err.includes('    at '), err);
 }
 
-/** @returns what it said */
+/** @returns its output */
 async function done(t: ExecutionContext, given: Env, ...args: string[]): Promise<string> {
   const { code, out, err } = await runCli(given, ...args);
   t.is(code, 0, out + err);
@@ -444,7 +444,7 @@ test.runIf(skipWithoutMounts() === false)('a restore into a full disk says so', 
 });
 
 test('a place of pictures that was named from here is the same from everywhere', async t => {
-  // Not `blobs` of the backup's own directory.
+  // `blobs` would be the backup's own directory.
   for (const name of ['blobs', 'pics']) {
     const to = place(`relative/${name}`);
     const backup = place(`relative/of-${name}`);

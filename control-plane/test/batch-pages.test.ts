@@ -1,4 +1,4 @@
-/** People see the batches of their account, and owners cancel one. Needs: batches, portal. */
+/** Needs: batches, portal. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { withBatches } from '@matting/batches/test/fixtures.ts';
@@ -109,7 +109,7 @@ test('batches of an account › are not cancelled by who lost the right since th
   t.is((await app.get(`/v1/matting/batches/${id}`)).json().status, 'queued');
 });
 
-/** Each of its items is a job. */
+/** All items have become jobs. */
 async function entered(items: readonly object[]): Promise<string> {
   const { batch_id: id } = (await app.post('/v1/matting/batches', { items })).json();
   await enter(id);
@@ -161,7 +161,7 @@ test('the page of a batch › has its pictures, its failures and its key, and lo
   t.is((await owner.get(path)).headers.refresh, undefined);
 });
 
-/** The ids of the rows of all pages, none of which is large. */
+/** Ids of the rows on all pages. */
 async function idsOnPages(t: ExecutionContext, path: string): Promise<string[]> {
   const seen: string[] = [];
   for (let next: string | undefined = path; next !== undefined; ) {
@@ -194,7 +194,7 @@ test('the page of a batch › shows the largest batch in pages of a bounded size
   t.true((await owner.get(`/account/batches/${id}?after=999999999`)).body.includes('No jobs'));
 });
 
-/** A batch of these ends: each of its items, and then itself. */
+/** Ends each item, and so the batch. */
 async function finished(ends: readonly ('succeed' | 'warn' | 'fail')[], more: object = {}) {
   const items = ends.map((how, at) => ({
     image_url: `https://example.com/${at}.jpg`,
@@ -204,7 +204,7 @@ async function finished(ends: readonly ('succeed' | 'warn' | 'fail')[], more: ob
   const id: string = answer.json().batch_id;
   await enter(id);
   const jobs = await jobIdsOf(id);
-  // The last one ends first.
+  // In reverse order.
   for (const [at, jobId] of [...jobs.entries()].reverse()) {
     const box = { left: 0, top: 0, width: 1, height: 1 };
     const subject = { inputBox: box, resultBox: box, share: 1, unsure: true };

@@ -1,4 +1,4 @@
-/** The operator's commands: what they print, and what they exit with. Needs: portal. */
+/** Needs: portal. */
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -39,7 +39,7 @@ const test = ava.serial;
 
 const PROGRAM = path.resolve(import.meta.dirname, '../cli.ts');
 
-/** All of them, as a new database gets them. */
+/** As a new database gets them. */
 const ALL = migrationsOf(PACKAGES).flatMap(series =>
   Object.keys(series.migrations('sqlite')).map(name =>
     series.package === undefined ? name : `${series.package}/${name}`,
@@ -180,7 +180,7 @@ onStores(
         const opened = secrets.openText(letter.body, mailBody(letter.id));
         t.truthy(opened?.includes(JSON.parse(sent.out).url), command);
       }
-      // No control plane would open what another key sealed.
+      // No control plane could open what another key sealed.
       const other = await mailing(Buffer.alloc(32, 8), 'invite', 'bob@shop.example');
       t.deepEqual([other.code, other.out], [1, '']);
       t.regex(other.err, /not the key this database was last used with/);
@@ -389,7 +389,7 @@ onStores(
       );
       const { out: again } = await run('mails', 'retry', '--json');
       t.deepEqual(JSON.parse(again), { retried: 0 });
-      // The lease is still its holder's.
+      // The holder keeps its lease.
       t.truthy(await stores.outbox.delivered(sending, mailEnd()));
     });
 
@@ -564,7 +564,7 @@ test('a command waits for a database as long as it is told to', async t => {
   const output = {
     out: () => undefined,
     err: (text: string) => {
-      // The first try is over: from now on the database can be opened.
+      // After the first try the database can be opened.
       if (err === '') rmSync(place);
       err += text;
     },
@@ -595,7 +595,7 @@ test('the program ends quietly where its output is not read', async t => {
   const env = { ...STARTED_ENV, MATTING_DATA_DIR: await temporaryFolder(t) };
   t.is((await runCli(env, 'migrate')).code, 0);
   const child = spawn(process.execPath, [PROGRAM, 'accounts', 'create', 'unread'], { env });
-  // Closes the pipe as `head` does when it has its lines.
+  // As `head` does once it has its lines.
   child.stdout.destroy();
   let errors = '';
   child.stderr.on('data', text => {

@@ -1,4 +1,4 @@
-/** `matting doctor`. Needs: portal, operations. */
+/** Needs: portal, operations. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -59,7 +59,7 @@ onDatabases(
     let replicas: Replicas;
     let dataDir: string;
     let env: Env;
-    /** Environment with all planted secrets. */
+    /** With all planted secrets. */
     let secretive: Env;
     let apiKey: string;
     const place = (name: string) => path.join(dataDir, name);

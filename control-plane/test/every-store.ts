@@ -1,4 +1,4 @@
-/** Databases and stores of the whole program. Needs: portal. */
+/** Of all packages. Needs: portal. */
 
 import { storeFixtures } from '@matting/core/test/fixtures.ts';
 import type { Stores as CoreStores } from '@matting/core/test/internals.ts';

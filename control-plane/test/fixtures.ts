@@ -1,4 +1,4 @@
-/** Databases that have the tables of every package, and the core's stores on them. */
+/** Tables of all packages, and the core's stores. */
 import { storeFixtures } from '@matting/core/test/fixtures.ts';
 import { PACKAGES } from '../packages.ts';
 

@@ -1,4 +1,4 @@
-/** The migrations of all packages. Needs: batches, mcp, portal. */
+/** Needs: batches, mcp, portal. */
 import path from 'node:path';
 import { createStores } from '@matting/core/stores.ts';
 import { migrationsOf } from '@matting/core/test/internals.ts';

@@ -1,4 +1,4 @@
-/** The packages of the program, with passwords that cost little. Needs: portal. */
+/** With cheap password hashes. Needs: portal. */
 import type { Package } from '@matting/core/package.ts';
 import { testPortal } from '@matting/portal/test/portal-app.ts';
 import { PACKAGES } from '../packages.ts';

@@ -1,4 +1,4 @@
-/** Control planes and commands with all packages: in this process, or in one of their own. */
+/** With all packages, in this process or in their own. */
 import path from 'node:path';
 import { cliWith } from '@matting/core/test/support/cli.ts';
 import {

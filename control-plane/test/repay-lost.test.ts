@@ -1,4 +1,4 @@
-/** `matting credits repay-lost`: what it gives back, and what it takes for lost. Needs: portal. */
+/** Needs: portal. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises';
@@ -139,7 +139,7 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
     const results = [await succeeded(), await succeeded(), await succeeded()];
     const right = storage;
     t.teardown(() => rm(right, { recursive: true }));
-    // The folders of a storage in which a service has started once, and no file.
+    // A service's empty storage, after its first start.
     storage = await mkdtemp(path.join(tmpdir(), 'repay-other-'));
     await openDirectoryBlobStore(storage);
     for (const which of [['--all-missing'], ['--all-missing', '--dry-run'], [results[0]!.jobId]]) {

@@ -1,4 +1,4 @@
-/** A control plane as a process, with the leases that the test asks for. */
+/** The test sets its leases. */
 import { openTestPlane } from './programs.ts';
 
 const [replicaId = '', leaseMs, renewMs] = process.argv.slice(2);

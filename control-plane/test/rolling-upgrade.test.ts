@@ -1,4 +1,4 @@
-/** A rolling upgrade from the last release's recorded statements, with work in every state. Needs: batches. */
+/** From the last release's recorded statements, with work in every state. Needs: batches. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { withBatches } from '@matting/batches/test/fixtures.ts';
@@ -35,12 +35,10 @@ import { NOTHING_RECORDED, type Recorded, readSnapshot, replay } from './last-re
 
 const test = ava.serial;
 
-/** Tables of a package that this release no longer has; migrations remove nothing. */
+/** Tables of a removed package; migrations remove nothing. */
 const LEFT_BEHIND = /fleet_reports|kysely_migration_fleet-size/;
 
-/** A statement of the last release that needs the tables it was recorded on would say so. */
 const OPEN = ['accepted', 'fetching', 'ready', 'given', 'running', 'lost', 'freed'] as const;
-/** A job that costs nothing. */
 const FREE = randomUUID();
 const OWN: readonly Partial<NewJob>[] = [
   {},
@@ -73,7 +71,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
   });
   test.after.always(() => fixture?.close());
 
-  /** Finishes as this version's dispatcher would, wherever the job was left. */
+  /** As this version's dispatcher would. */
   async function finish(jobId: string): Promise<void> {
     const claim = await claimed(stores, await reread(stores, jobId), { holder: 'new-replica' });
     const { state } = await reread(stores, jobId);
@@ -123,7 +121,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
   });
 
   test('finishes what was left open, and work of its own', async t => {
-    // What a playground of the last release left in the queue.
+    // From a playground of the last release.
     const { kysely } = database;
     const row = await rowOf(kysely, 'jobs', { id: legacy.jobs.ready });
     const own = { id: FREE, class: 'playground' as const, playground_day: 1 };
@@ -175,7 +173,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
       t.true(waiting.has(legacy.jobs[name]), name);
     }
     for (const { jobId, attempts } of pending) {
-      // Each attempt had a claim of its own.
+      // Each attempt had its own claim.
       const claim = { id: jobId, holder: 'new-replica', fence: attempts + 1 };
       t.truthy(await stores.outbox.claim(claim, HOUR_MS), jobId);
       const end = { statusCode: 204, durationMs: 5 };
@@ -194,7 +192,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
   });
 });
 
-/** The ids that the recorded life left open: those it inserted and never ended. */
+/** Jobs that the recorded life inserted and never ended. */
 function openJobsOf(steps: readonly Recorded[]): string[] {
   const inserted = steps.filter(({ sql }) => /^insert into .jobs./.test(sql));
   const ended = steps.filter(({ sql }) => /^update .jobs. set .*finished_at/.test(sql));

@@ -1,4 +1,4 @@
-/** `matting storage …` on every object store. Needs: object-storage, operations. */
+/** Needs: object-storage, operations. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
@@ -132,7 +132,7 @@ for (const kind of OBJECT_STORES) {
       Rules.find((rule: { Filter: { Prefix: string } }) => rule.Filter.Prefix === prefix)
         ?.Expiration.Days;
     t.true(daysOf('of/matting/results/') >= 5);
-    // Inputs can be kept for corrections, as long as results.
+    // Inputs for corrections can be kept as long as results.
     t.true(daysOf('of/matting/inputs/') >= 5);
     const byDefault = JSON.parse((await run(env(), 'lifecycle')).out);
     t.true(byDefault.Rules.length === Rules.length);
@@ -227,7 +227,7 @@ test('moving between directories › what a service writes and removes meanwhile
   const summary = await moveBlobs(second, first, {
     onProgress: () => {
       done += 1;
-      // One service removes what expired, and one still writes here.
+      // One service removes expired files, and one still writes here.
       if (done % 5 === 0) void joinBlobStores(first, second).remove(`results/job-${39 - done / 5}`);
       if (done === 10) void put(second, 'results/late', 'late');
     },

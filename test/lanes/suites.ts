@@ -1,6 +1,6 @@
 /**
- * The table of all tests. `.ci/run` runs those of every change, and nightly ones whose code changed
- * since the last green `make nightly`; docs/testing.md says when a person runs the others.
+ * All tests. `.ci/run` runs suites of every change, and nightly ones whose code changed since the
+ * last green `make nightly`; docs/testing.md names those that a person runs.
  */
 
 import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
@@ -42,8 +42,8 @@ const byHand = (command: string, ...files: readonly string[]): Suite => ({
 });
 
 /**
- * Storms of every change kill or stop parts of the whole service while jobs, credits or messages
- * are at stake, or do what its first callers and its worst ones do: no few paths name their code.
+ * Parts of the whole service are killed while jobs, credits or messages are at stake. No few paths
+ * name the code of that.
  */
 const STORMS = [
   'test/chaos/webhooks.storm.ts',
@@ -58,7 +58,7 @@ const STORMS = [
   'control-plane/test/compose/corrections.storm.ts',
 ].map(file => everyChange('make storms', [file], file));
 
-/** A nightly storm shows a bound of one part, and these paths name its code. */
+/** It shows a bound of one part, whose code these paths name. */
 function nightlyStorm(
   file: string,
   covers: readonly string[],
@@ -212,7 +212,7 @@ const NIGHTLY: readonly Suite[] = [
   ...NIGHTLY_STORMS,
 ];
 
-/** Suites of a lane run in this order. */
+/** In the order of a lane's run. */
 export const SUITES: readonly Suite[] = [
   everyChange('make types', []),
   everyChange('make lint', []),

@@ -1,4 +1,4 @@
-/** Every panel of deploy/grafana against a real Prometheus. Grafana itself is not run. */
+/** Grafana itself is not run. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import sharp from 'sharp';
@@ -17,7 +17,7 @@ const test = ava.serial.skipIf(isNotTested(skipWithoutPrometheus()));
 const IMAGES = 4;
 const SHOWN_MS_MAX = 60_000;
 
-/** dcgm-exporter names them so; no card is watched here. */
+/** dcgm-exporter's names; no card is watched here. */
 const GPU_METRICS = [
   'DCGM_FI_DEV_GPU_UTIL',
   'DCGM_FI_DEV_FB_USED',
@@ -74,7 +74,7 @@ ava.serial.before(async () => {
   loading = (async () => {
     while (!isOver) await load(service);
   })();
-  // Awaited at the end; a failure before must not count as unhandled.
+  // Awaited at the end; an earlier failure must not count as unhandled.
   loading.catch(() => undefined);
 });
 ava.serial.after.always(async () => {
@@ -124,7 +124,7 @@ test('shows GPUs by the names of dcgm-exporter alone', t => {
   t.deepEqual(names?.toSorted(), GPU_METRICS.toSorted());
 });
 
-/** Rates need two scrapes, quantiles an answer of the kind. */
+/** Rates need two scrapes, and quantiles an observation. */
 async function shown(prometheus: PrometheusServer, expr: string): Promise<void> {
   let values: string[] = [];
   await until(

@@ -1,4 +1,4 @@
-/** Runs a real Prometheus on loopback with deploy/prometheus' rules; it scrapes as given. */
+/** A real Prometheus on loopback with the rules of deploy/prometheus. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { ROOT } from '../running-service.ts';
 import { findProgram, killChild, spawnBound } from '../support/foreign-program.ts';
 import { until } from '../support/processes.ts';
 
-/** Job names and what they scrape, host:port each. */
+/** By job name; host:port each. */
 export type Targets = Readonly<Record<string, readonly string[]>>;
 
 export interface Sample {
@@ -23,7 +23,7 @@ const RULES = ['alerts.yaml', 'recording.yaml'].map(name =>
 );
 const START_MS_MAX = 30_000;
 
-/** False: Prometheus is here, or must be. */
+/** False: it is here, or required. */
 export function skipWithoutPrometheus(): string | false {
   const here = findProgram('prometheus') !== undefined;
   if (here || process.env.MATTING_TEST_REQUIRE_PROMTOOL !== undefined) return false;
@@ -41,7 +41,7 @@ export class PrometheusServer {
     this.origin = origin;
   }
 
-  /** @param scrapeS between two scrapes, and how long one may take */
+  /** @param scrapeS interval and timeout of scrapes */
   static async start(targets: Targets, scrapeS = 1): Promise<PrometheusServer> {
     const program = findProgram('prometheus');
     assert.ok(program !== undefined, 'prometheus is installed');
@@ -54,7 +54,7 @@ export class PrometheusServer {
       `--storage.tsdb.path=${path.join(directory, 'data')}`,
       `--web.listen-address=127.0.0.1:${port}`,
     ]);
-    // An unread log would stop the server once the pipe is full.
+    // The server would block on a full pipe.
     child.stderr?.resume();
     const server = new PrometheusServer(child, directory, `http://127.0.0.1:${port}`);
     process.once('exit', () => server.#remove());

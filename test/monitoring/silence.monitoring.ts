@@ -1,7 +1,6 @@
 /**
- * No alert fires over a new service that is well: two control planes and two nodes on CPUs, by the
- * files of docs/install.md and by those of deploy/compose, scraped from their first start, and
- * what was scraped continued to a day. Needs: object-storage.
+ * Two control planes and two nodes on CPUs, by docs/install.md and by deploy/compose, scraped from
+ * their first start; the samples are extended to a day. Needs: object-storage.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -39,11 +38,11 @@ const missing = skipReason('mysql') || skipWithoutPrometheus() || missingStore(O
 // Both wait most of their time.
 const test = ava.skipIf(isNotTested(missing));
 
-/** Twice as long as the documents', for half as many values of a day to evaluate. */
+/** Twice the documents' interval, to evaluate half as many samples. */
 const SCRAPE_S = 30;
-/** Five scrapes take two minutes and more, the start among them. */
+/** Over two minutes, the start included. */
 const SCRAPES = 5;
-/** One after each of the last. */
+/** One after each of the last scrapes. */
 const PICTURES = 3;
 const DAY_S = 86_400;
 const MODELS = {
@@ -63,7 +62,7 @@ interface Files {
   readonly node: Names;
 }
 
-/** Reads what compose.yaml gives the programs; their addresses and names are in it too. */
+/** The programs' part of compose.yaml, with addresses and names. */
 function filesOfCompose(): Files {
   const file = parse(readFileSync(path.join(ROOT, 'deploy/compose/compose.yaml'), 'utf8'), {
     merge: true,
@@ -75,7 +74,7 @@ function filesOfCompose(): Files {
   };
 }
 
-/** A value for each variable that either page names. */
+/** Of the variables that either page names. */
 const picked = ({ names }: Names, values: Env): Env =>
   Object.fromEntries(
     names.map(name => {
@@ -153,7 +152,7 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
   return { planes, targets, key, start, ready };
 }
 
-/** Values by series, one a scrape; undefined: it was not there. */
+/** One value a scrape; undefined: absent. */
 type Series = Map<string, (number | undefined)[]>;
 
 async function scrape(
@@ -184,10 +183,9 @@ async function scrape(
 }
 
 const rules = RULES.map(file => readFileSync(file, 'utf8')).join('\n');
-/** Metrics that a rule asks for. */
 const asked = new Set(rules.match(/\b(?:matting|nodejs)_\w+/g));
 
-/** Goes on from what was scraped: a value that only rose rises on, everything else stays. */
+/** A value that only rose keeps rising; all others stay. */
 function continued(values: readonly (number | undefined)[]): string {
   const seen = Array.from({ length: SCRAPES }, (_, index) => values[index]);
   const known = seen.flatMap(value => value ?? []);

@@ -1,4 +1,4 @@
-/** One bug as text: what goes of a source, and what comes instead. */
+/** A bug: the replaced part of a source, and its replacement. */
 export interface Change {
   readonly start: number;
   readonly end: number;

@@ -1,4 +1,3 @@
-/** Guards of the core: leases, money, keys, jobs, what requests hold. */
 import { guardsOf } from './guard.ts';
 
 export const CORE_GUARDS = guardsOf`

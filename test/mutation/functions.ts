@@ -1,4 +1,3 @@
-/** Source files as trees, and the functions in them by name. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import * as ts from 'typescript/unstable/ast';
@@ -6,7 +5,7 @@ import { API } from 'typescript/unstable/sync';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 
-/** The trees of these files, by name; nothing that they import is read. */
+/** By file name; imports are not read. */
 export function readTrees(files: readonly string[]): ReadonlyMap<string, ts.SourceFile> {
   const project = path.join(ROOT, 'tsconfig.mutation.json');
   const compilerOptions = { noResolve: true, noLib: true, types: [] };
@@ -30,7 +29,7 @@ export function readTrees(files: readonly string[]): ReadonlyMap<string, ts.Sour
   }
 }
 
-/** The name of a function or another declaration; none for a piece of one. */
+/** Undefined: not a declaration. */
 function nameOf(node: ts.Node, tree: ts.SourceFile): string | undefined {
   if (ts.isConstructorDeclaration(node)) return node.body === undefined ? undefined : 'constructor';
   const isNamed =
@@ -46,7 +45,7 @@ function nameOf(node: ts.Node, tree: ts.SourceFile): string | undefined {
     : tree.text.slice(ts.getTokenPosOfNode(name, tree), name.end);
 }
 
-/** Declarations of that path of names, `outer.name`; else all whose path ends with it. */
+/** Declarations with the path `outer.name`; otherwise all whose path ends with it. */
 export function declaredAs(name: string, tree: ts.SourceFile): ts.Node[] {
   const found: { readonly node: ts.Node; readonly full: string }[] = [];
   const visit = (node: ts.Node, outer: string): void => {

@@ -1,30 +1,29 @@
-/** A guard of a bound, a fence, money or a URL, as the table names it: a function, and its test. */
+/** A function that guards a bound, a fence, money or a URL, and its test. */
 import type { SourceFile } from 'typescript/unstable/ast';
 import type { Change } from './change.ts';
 import { declaredAs } from './functions.ts';
 import { mutantsOf } from './mutator.ts';
 
 export interface Guard {
-  /** The path is from the root of the project. */
+  /** From the project's root. */
   readonly file: string;
-  /** A function, method or constant there, as `outer.name` where others have its name, too. */
+  /** `outer.name` if the name is not unique. */
   readonly name: string;
-  /** Text that occurs once in it: its mutants begin there; without one at the first operator. */
+  /** Occurs once in the function; mutants start there, or at the first operator without it. */
   readonly mark: string;
-  /** The test that must fail: its file, and its whole title. */
+  /** The test that must fail: file and whole title. */
   readonly tests: string;
   readonly title: string;
-  /** A bug that no operator makes: lines that go, once in the function (`-`), and that come (`+`). */
+  /** A bug that no operator makes: lines removed (`-`, once in the function) and added (`+`). */
   readonly byHand: string[];
 }
 
-/** So many mutants of a guard are tried before none is caught. */
+/** Mutants tried before a guard counts as not caught. */
 const TRIES_MAX = 4;
 
 /**
- * Reads lines `name | mark | title of the test` below `source by tests`, or `source by tests: group`
- * of titles. There is a mark for each guard, or none if the first mutant will do. Lines below one
- * that go (`-`) and that come instead (`+`) are its bug by hand.
+ * Reads lines `name | mark | title of the test` below `source by tests` or `source by tests:
+ * group`. The mark may be empty. `-` and `+` lines below one are its bug by hand.
  */
 export function guardsOf({ raw: [text = ''] }: TemplateStringsArray): Guard[] {
   const guards: Guard[] = [];
@@ -43,7 +42,7 @@ export function guardsOf({ raw: [text = ''] }: TemplateStringsArray): Guard[] {
   return guards;
 }
 
-/** The guard's mutants, in the order in which they are tried. Throws if the source has it no more. */
+/** In the order of trying. @throws if the source lacks the guard */
 export function changesOf(guard: Guard, trees: ReadonlyMap<string, SourceFile>): Change[] {
   const { file, name, mark, byHand } = guard;
   const tree = trees.get(file)!;

@@ -1,4 +1,3 @@
-/** Every guard, by the part of the project that it is in. */
 import { CORE_GUARDS } from './core-guards.ts';
 import { NODE_GUARDS } from './node-guards.ts';
 import { PACKAGE_GUARDS } from './package-guards.ts';

@@ -1,4 +1,4 @@
-/** Runs the tests of guards beside their mutants, each file of tests in a process of its own. */
+/** Runs guards' tests with their mutants, each test file in its own process. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -7,13 +7,13 @@ import path from 'node:path';
 import { ROOT } from './functions.ts';
 import type { Guarded, Order, Outcome, Verdict } from './run-mutants.ts';
 
-/** A mutant that takes longer hangs: its process ends, and it has not failed by name. */
+/** After this the process ends, and the mutant counts as not caught. */
 const MUTANT_MS_MAX = 60_000;
 
 /**
- * Judges guards whose tests are in one file. What a bug leaves behind may fail the tests after it:
- * unless all of them pass at the end without a bug, no mutant counts as caught. Guards without a
- * caught mutant are looked at once more, each in a process of its own.
+ * For guards whose tests are in one file. A bug's leftovers may fail later tests: no mutant counts
+ * unless all tests pass at the end without a bug. Guards without a caught mutant are retried, each
+ * in its own process.
  */
 export async function judge(
   tests: string,
@@ -34,7 +34,7 @@ async function judgeTogether(
   guarded: readonly Guarded[],
   env: NodeJS.ProcessEnv,
 ): Promise<Verdict[]> {
-  // Mutated tests write there: their processes are killed before they could clear away.
+  // Killed processes cannot remove their files.
   const scratch = mkdtempSync(path.join(tmpdir(), 'mutated-'));
   const program = path.join(import.meta.dirname, 'run-mutants.ts');
   const preload = `--import=${path.join(import.meta.dirname, 'mutate.ts')}`;
@@ -42,7 +42,7 @@ async function judgeTogether(
     cwd: ROOT,
     env: { ...env, TMPDIR: scratch },
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
-    // A group of its own, so that all of it can be ended.
+    // A process group, so that all of it can be ended.
     detached: true,
   });
   const end = () => {

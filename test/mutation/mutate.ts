@@ -1,7 +1,7 @@
 /**
- * Preloaded: puts the bug of MATTING_TEST_MUTANT into the module that has it, in this process and
- * in those that it starts. In a process that runs several mutants (run-mutants.ts), modules that
- * can reach the bug are evaluated anew for each; all others are shared.
+ * Preloaded: applies the bug of MATTING_TEST_MUTANT to its module, in this process and its
+ * children. If a process runs several mutants (run-mutants.ts), modules that reach the bug are
+ * evaluated again for each; others are shared.
  */
 import { appendFileSync, readFileSync } from 'node:fs';
 import { registerHooks, stripTypeScriptTypes } from 'node:module';
@@ -9,16 +9,16 @@ import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { type Change, changed } from './change.ts';
 
-/** A process that has loaded the module with its bug notes so in the file `loadedBy`. */
+/** A process that loaded the module with its bug writes to `loadedBy`. */
 interface Bug extends Change {
   readonly url: string;
   readonly loadedBy: string;
 }
 
 const ROOT = pathToFileURL(path.resolve(import.meta.dirname, '../..')).href;
-/** In place of the package: its module is the test of the current run. */
+/** Replaces the package by the current run's test. */
 const AVA = 'mutants:ava';
-/** Modules by URL, each with those that import it. */
+/** With the modules that import each. */
 const importers = new Map<string, Set<string>>();
 const stripped = new Map<string, string>();
 let current: { readonly run: number; isAnew(url: string): boolean } | undefined;
@@ -26,7 +26,7 @@ let current: { readonly run: number; isAnew(url: string): boolean } | undefined;
 const isOurs = (url: string) => url.startsWith(ROOT) && !url.includes('/node_modules/');
 const withoutRun = (url: string) => url.replace(/\?run=\d+$/, '');
 
-/** Lets a run have modules of its own: what the URLs name, ava's `test`, and who imports those. */
+/** Gives a run its own copies of `urls`, of ava's `test`, and of all their importers. */
 export function loadAnew(next: { run: number; test: unknown }, urls: readonly string[]): void {
   const anew = new Set<string>();
   const add = (url: string) => {
@@ -35,7 +35,7 @@ export function loadAnew(next: { run: number; test: unknown }, urls: readonly st
     for (const importer of importers.get(url) ?? []) add(importer);
   };
   for (const url of [AVA, ...urls]) add(url);
-  // Anything may yet import a module that nothing has imported so far.
+  // A module without known importers may still be imported by any.
   const isUnseen = urls.some(url => !importers.has(url));
   current = { run: next.run, isAnew: url => isUnseen || anew.has(url) };
   Object.assign(globalThis, { [AVA]: next.test });
@@ -43,7 +43,7 @@ export function loadAnew(next: { run: number; test: unknown }, urls: readonly st
 
 const sourceOf = (url: string) => readFileSync(fileURLToPath(url), 'utf8');
 
-/** The module's JavaScript with the bug in it, if it is the one. */
+/** Undefined: not the module with the bug. */
 function mutated(url: string): string | undefined {
   const { MATTING_TEST_MUTANT: text = '' } = process.env;
   const bug: Bug | undefined = text === '' ? undefined : JSON.parse(text);

@@ -1,4 +1,3 @@
-/** Every guard has a mutant that makes the test fail which is named for it. */
 import test from 'ava';
 import { Semaphore } from '../../program/semaphore.ts';
 import { skipReason } from '../support/database.ts';
@@ -7,9 +6,9 @@ import { changesOf } from './guard.ts';
 import { GUARDS } from './guards.ts';
 import { judge } from './judge.ts';
 
-/** Databases are made anew: a template has none of the mutant. */
+/** Templates of databases were made without the mutant. */
 const { MATTING_TEST_TEMPLATES: _madeWithoutMutants, ...environment } = process.env;
-/** Tests wait as often as they compute: three keep two processors busy. */
+/** Tests wait half of their time: three processes keep two cores busy. */
 const processes = new Semaphore({
   max: 3,
   waitingMax: Number.POSITIVE_INFINITY,
@@ -17,7 +16,7 @@ const processes = new Semaphore({
 });
 const trees = readTrees([...new Set(GUARDS.map(({ file }) => file))]);
 let caught = 0;
-/** Files of guards or of their tests. Without a name, or by another name, all guards run. */
+/** Files of guards or tests; any other name runs all. */
 const chosen = (process.env.MATTING_TEST_GUARDS_OF ?? '').split(' ');
 const isOf = (name: string) => (one: { readonly file: string; readonly tests: string }) =>
   one.file === name || one.tests === name;
@@ -29,12 +28,12 @@ for (const dialect of ['mysql', 'sqlite'] as const) {
   const guarded = judged.map(guard => ({ ...guard, changes: changesOf(guard, trees) }));
   const own = guarded.filter(({ title }) => title.includes('on mysql') === (dialect === 'mysql'));
   const byTests = [...Map.groupBy(own, ({ tests }) => tests)];
-  // The longest begins first.
+  // The longest starts first.
   for (const [tests, guards] of byTests.sort(([, one], [, other]) => other.length - one.length)) {
     test.skipIf(skipReason(dialect) !== false)(
       `${tests} on ${dialect} catches its mutants by name`,
       async t => {
-        // Hooks of tests that do not match run, too: they need not make databases on a server.
+        // Hooks run even for unmatched tests: one dialect saves databases on the server.
         const env = { ...environment, MATTING_TEST_DIALECT: dialect };
         const verdicts = await processes.run({}, () => judge(tests, guards, env));
         caught += verdicts.filter(({ isCaught }) => isCaught).length;

@@ -1,4 +1,4 @@
-/** Every guard still has its function in the sources, and mutants; mutation.mutants.ts runs its test. */
+/** mutation.mutants.ts runs the mutants. */
 import { readFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import path from 'node:path';

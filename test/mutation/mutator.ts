@@ -1,12 +1,9 @@
-/**
- * The bugs that operators make of a function: each changes one thing of its text that a test of the
- * function must notice. They are in the order in which they are written in the source.
- */
+/** Each mutant changes one thing that a test of the function must notice; in source order. */
 import * as ts from 'typescript/unstable/ast';
 import type { Change } from './change.ts';
 
 export interface Mutant extends Change {
-  /** Where the text that names the mutant begins: an operator, a method's name, a statement. */
+  /** Of the text that names the mutant: an operator, a method, a statement. */
   readonly at: number;
 }
 
@@ -16,13 +13,13 @@ const othersOf = (pairs: readonly Pair[]): ReadonlyMap<string, readonly string[]
   const byOne = Map.groupBy(both, ([one]) => one);
   return new Map([...byOne].map(([one, found]) => [one, found.map(([, other]) => other)]));
 };
-/** Operators and methods, each with what comes instead of it. */
+/** Operators and methods with their replacements. */
 const OTHERS = othersOf(
   '< <=, > >=, < >=, > <=, === !==, && ||, + -, * /, += -=, min max, some every'
     .split(', ')
     .map(pair => pair.split(' ') as [string, string]),
 );
-/** The same of a condition in SQL; Kysely's `where` has them as strings. */
+/** For conditions in SQL, which Kysely's `where` takes as strings. */
 const SQL_OTHERS = othersOf([
   ['and', 'or'],
   ['is', 'is not'],
@@ -35,10 +32,10 @@ const SQL_OTHERS = othersOf([
 ]);
 const OF_SQL = /\b(?:and|or|is not null|is null)\b|<=|>=|<>|[<>=]/g;
 
-/** The mutants of what is in `scope`, a function or another declaration of the file. */
+/** @param scope a function or another declaration */
 export function mutantsOf(tree: ts.SourceFile, scope: ts.Node): Mutant[] {
   const { mutants } = new Mutator(tree).visit(scope);
-  // In the order of the text; at one position, in the order of making.
+  // Stable at equal positions.
   return mutants.sort((one, other) => one.at - other.at);
 }
 

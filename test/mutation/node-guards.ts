@@ -1,4 +1,3 @@
-/** Guards of the inference node: memory, pictures, models, engines. */
 import { guardsOf } from './guard.ts';
 
 export const NODE_GUARDS = guardsOf`

@@ -1,4 +1,3 @@
-/** Guards of the other packages of the control plane: database, HTTP, storage, other APIs. */
 import { guardsOf } from './guard.ts';
 
 export const PACKAGE_GUARDS = guardsOf`

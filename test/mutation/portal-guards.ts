@@ -1,4 +1,3 @@
-/** Guards of the account area: people, sign-in, orders, mails, pages. */
 import { guardsOf } from './guard.ts';
 
 export const PORTAL_GUARDS = guardsOf`

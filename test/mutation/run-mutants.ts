@@ -1,7 +1,7 @@
 /**
- * Runs a file of tests beside each of several mutants in turn, and then without any. One process
- * that starts once and loads anew only what can reach the bug takes a fraction of the time of a
- * process for each. The runner of the tests is ava's own; the parent (judge.ts) says what to run.
+ * Runs a test file with several mutants in turn, then without any. One process that reloads only
+ * what reaches the bug takes a fraction of the time of one process each. The runner is ava's own;
+ * judge.ts is the parent.
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -11,9 +11,9 @@ import { inspect } from 'node:util';
 import type { Change } from './change.ts';
 import { loadAnew } from './mutate.ts';
 
-/** A test, and changes of a file of which it must fail for one; they are tried in turn. */
+/** Changes of a file, tried in turn; the test must fail for one. */
 export interface Guarded {
-  /** Paths are from the root of the project. */
+  /** From the project's root. */
   readonly file: string;
   readonly title: string;
   readonly changes: readonly Change[];
@@ -22,36 +22,36 @@ export interface Guarded {
 export interface Order {
   readonly tests: string;
   readonly guarded: readonly Guarded[];
-  /** A folder for files of this process. */
+  /** For this process's files. */
   readonly scratch: string;
 }
 
 export interface Verdict {
-  /** The test fails as it should; the run without a bug has passed. */
+  /** The test failed by name, and passes without the bug. */
   readonly isCaught: boolean;
   readonly said: string;
 }
 
-/** Outcome of a change; the last one is of the tests without any change, and has no `number`. */
+/** The last outcome, without `number`, is of the tests without any change. */
 export interface Outcome extends Verdict {
   readonly number?: number;
 }
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const { default: Runner } = await import(path.join(ROOT, 'node_modules/ava/lib/runner.js'));
-/** A failure by one of these is a crash, which any test would notice. */
+/** A crash, which any test would notice. */
 const CRASH = /\b(Syntax|Reference|Type)Error\b/;
-/** Hooks may wait half a minute for what a failed test left open; a server keeps its databases. */
+/** Hooks may wait 30 s for leftovers of a failed test; a server keeps databases. */
 const CLOSING_MS = process.env.MATTING_TEST_DIALECT === 'mysql' ? 30_000 : 1_000;
-/** A test may leave other variables. */
+/** Restored before each run, because tests change it. */
 const ENVIRONMENT = { ...process.env };
 
 const urlOf = (file: string) => pathToFileURL(path.join(ROOT, file)).href;
-/** Quotes for `matcher`, which has `*` and a leading `!`. */
+/** For ava's matcher, which interprets `*` and a leading `!`. */
 const patternOf = (title: string) => title.replace(/[*!\\]/g, '\\$&');
 
 let runs = 0;
-/** Runs the tests of these titles, and resolves with the errors of those that ended. */
+/** Resolves with the errors of tests that ended, by title. */
 async function runTests(tests: string, titles: readonly string[], files: string[], bug = '') {
   const errors = new Map<string, string | undefined>();
   const match = titles.map(patternOf);
@@ -75,7 +75,6 @@ async function runTests(tests: string, titles: readonly string[], files: string[
   return errors;
 }
 
-/** Resolves with what the test says of the change, and whether it fails for it as it should. */
 async function runChange({ tests, scratch }: Order, { file, title }: Guarded, change: Change) {
   const loadedBy = path.join(scratch, `loaded-${runs}`);
   try {
@@ -93,7 +92,7 @@ async function runChange({ tests, scratch }: Order, { file, title }: Guarded, ch
 
 async function run(order: Order, send: (outcome: Outcome) => void): Promise<void> {
   const { tests, guarded } = order;
-  // Loads what the tests import, to know who imports what; no test has that title.
+  // A title that no test has: only loads modules, to learn their importers.
   await runTests(tests, ['-'], []);
   for (const [number, one] of guarded.entries()) {
     for (const change of one.changes) {
@@ -110,7 +109,7 @@ async function run(order: Order, send: (outcome: Outcome) => void): Promise<void
   send({ isCaught: wrong.length === 0, said });
 }
 
-// Work that an earlier run left open may fail now.
+// Leftover work of an earlier run may fail now.
 process.on('uncaughtException', () => undefined);
 process.on('unhandledRejection', () => undefined);
 process.once('disconnect', () => process.exit());

@@ -1,4 +1,3 @@
-/** Guards of what all programs share, the contract and the client. */
 import { guardsOf } from './guard.ts';
 
 export const SHARED_GUARDS = guardsOf`

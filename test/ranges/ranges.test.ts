@@ -102,7 +102,7 @@ test('an invalid range is refused with the name of its value', async t => {
     await rejectsWith(t, load(text), isManifestError(pattern));
     await rejectsWith(t, load(text), isManifestError(new RegExp(first.replaceAll('.', '\\.'))));
   }
-  // JSON has no NaN; a careless writer's file is not JSON.
+  // JSON has no NaN, but a careless writer may write it.
   const text = formatRanges(ranges()).replace('[0,2]', '[NaN,2]');
   await rejectsWith(t, load(text), isManifestError(/not JSON/));
 });
@@ -114,7 +114,7 @@ test('a range reaches as far as any photo, except photos far beyond the others',
   t.deepEqual(of(150, ...photos), [-1.05, 10.5]);
   // A bound that no photo reaches does not extend the range.
   t.deepEqual(of(150, [0, 5], [0, 6], [0, 7]), [0, 7]);
-  // Most photos have nothing there, so there is no usual end; 0 is included all the same.
+  // Most photos are 0, so there is no usual end; 0 is still included.
   t.deepEqual(of(150, [0, 0], [0.2, 0], [-3, 4]), [-3, 4]);
   t.true(of(150, [0, 0])[1] > 0);
 });

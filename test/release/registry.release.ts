@@ -1,7 +1,7 @@
 /**
- * A release by way of a registry on this machine: published, pulled to an empty storage, run, and
- * installed from oci://. The release is the folder MATTING_TEST_RELEASE, such as release/0.2.0;
- * without it, one of the chart and of the control plane's image as `make images` left it.
+ * Publishes to a registry here, pulls to an empty storage, runs, and installs from oci://.
+ * MATTING_TEST_RELEASE is the release's folder, such as release/0.2.0; default: the chart and the
+ * control plane's image from `make images`.
  */
 import assert from 'node:assert/strict';
 import { execFile, execFileSync, spawnSync } from 'node:child_process';
@@ -31,7 +31,7 @@ import { rejectsWith } from '../support/throws.ts';
 const run = promisify(execFile);
 const GIVEN = process.env.MATTING_TEST_RELEASE;
 const PUBLISH = path.join(ROOT, 'deploy/release/publish.sh');
-/** The release that is put together here has this version. */
+/** Of the release that is built here. */
 const VERSION = '99.1.0';
 const MINUTES_MAX = 10;
 
@@ -52,9 +52,9 @@ let release: string;
 /** `127.0.0.1:5000/team`. */
 let registry: string;
 let server: ServerProcess;
-/** Options for a storage that has no image and no layer yet. */
+/** podman's options for an empty storage. */
 let elsewhere: readonly string[];
-/** The keys are name and tag, `matting-node:0.2.0-bare`. */
+/** By name and tag, `matting-node:0.2.0-bare`. */
 let digests: ReadonlyMap<string, string>;
 let version: string;
 
@@ -88,7 +88,7 @@ async function startRegistry(): Promise<string> {
   return `127.0.0.1:${port}/team`;
 }
 
-/** Not synchronously: the registry waits for whoever reads its log, which is this process. */
+/** Asynchronous: the registry blocks unless this process reads its log. */
 const publish = (folder: string) =>
   run('sh', [PUBLISH, folder, registry], { env: { ...process.env, PLAIN_HTTP: '1' } });
 

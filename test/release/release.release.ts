@@ -1,4 +1,4 @@
-/** The release command in a scratch clone: what it refuses, what it makes, what it leaves behind. */
+/** In a scratch clone. */
 import { execFileSync } from 'node:child_process';
 import {
   appendFileSync,
@@ -25,7 +25,7 @@ import { rejectsWith } from '../support/throws.ts';
 
 const test = ava.serial;
 
-/** Minutes of building; without Helm the chart, too. */
+/** They take minutes; the chart needs Helm. */
 const HELM = findProgram('helm');
 const WITHOUT = ['images', 'image-sbom', ...(HELM === undefined ? ['chart'] : [])];
 const VERSION = '99.1.0';
@@ -98,7 +98,7 @@ test.before(() => {
   git('config', 'user.email', 'releaser@example.com');
   git('checkout', '--quiet', '-B', 'main');
   linkPackages(clone);
-  // A clone of this depth has no commit of the last release.
+  // A shallow clone lacks the last release's commit.
   commit('deploy/releases.json', JSON.stringify({ '0.2.0': git('rev-parse', 'HEAD') }));
   commit('control-plane/core/migrations/9998-a-thing.ts', '');
   commit('control-plane/batches/migrations/9998-a-thing.ts', '');

@@ -1,4 +1,4 @@
-/** Reads what the bucket's user may do (docs/security.md); has a role whose rights change. */
+/** The bucket user's policy from docs/security.md, and a role whose rights change. */
 import assert from 'node:assert/strict';
 import { createHash, createHmac } from 'node:crypto';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
@@ -6,7 +6,7 @@ import { IDENTITY, type TestObjectStore } from '../support/object-storage/object
 import type { Env } from '../support/program.ts';
 import { codeOf, readPage } from './runbook-page.ts';
 
-/** The service's objects have it, in the policy and in its URL. */
+/** For the service's objects, in policy and URL. */
 export const PREFIX = 'production';
 
 interface Statement {
@@ -18,7 +18,7 @@ export interface BucketPolicy {
   readonly Statement: readonly Statement[];
 }
 
-/** Gives the page's policy, for this bucket and PREFIX. */
+/** The page's policy, for this bucket and PREFIX. */
 export function policyFor(bucket: string): BucketPolicy {
   const section = readPage('docs/security.md').split('\n### The bucket user\n')[1] ?? '';
   const [own = ''] = section.split(/\n#{2,3} /);
@@ -28,7 +28,6 @@ export function policyFor(bucket: string): BucketPolicy {
   return JSON.parse(text.replaceAll(':::bucket"', `:::${bucket}"`));
 }
 
-/** Gives every right but this. */
 export const without = (policy: BucketPolicy, action: string): BucketPolicy => ({
   ...policy,
   Statement: policy.Statement.map(each => ({
@@ -41,7 +40,7 @@ const SERVICE = 'sts';
 const hash = (text: string) => createHash('sha256').update(text).digest('hex');
 const mac = (key: string | Buffer, text: string) => createHmac('sha256', key).update(text).digest();
 
-/** Gives the variables that the SDK's chain of credentials reads. */
+/** As variables of the SDK's credential chain. */
 export async function limitedCredentials(store: TestObjectStore, policy: string): Promise<Env> {
   const body = new URLSearchParams({
     Action: 'AssumeRole',
@@ -64,7 +63,7 @@ export async function limitedCredentials(store: TestObjectStore, policy: string)
   };
 }
 
-/** Signature version 4 of a form to the root of the host. */
+/** Signature version 4, for a form sent to `/`. */
 function signed(host: string, body: string): Record<string, string> {
   const time = new Date().toISOString().replace(/[-:]|\.\d{3}/g, '');
   const day = time.slice(0, 8);
@@ -86,7 +85,7 @@ function signed(host: string, body: string): Record<string, string> {
   };
 }
 
-/** So short that the SDK requests new ones every time. */
+/** So short that the SDK requests new ones each time. */
 const LIFE_MS = 60_000;
 
 export class BucketRole {
@@ -118,7 +117,7 @@ export class BucketRole {
     });
   }
 
-  /** The SDK's chain of credentials finds it by this. */
+  /** For the SDK's credential chain. */
   get env(): Env {
     return { AWS_CONTAINER_CREDENTIALS_FULL_URI: `${this.#source.url}/` };
   }

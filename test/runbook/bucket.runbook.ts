@@ -1,4 +1,4 @@
-/** Pages about a bucket, and its user. Needs: object-storage, operations. */
+/** Needs: object-storage, operations. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -60,7 +60,7 @@ test.after.always(async () => {
   await store?.close();
 });
 
-/** Callers are refused, the alert fires with this outcome, and the check says so in these words. */
+/** Callers are refused, the alert fires with `outcome`, and the check prints `said`. */
 async function fails(page: Procedure, outcome: string, said: RegExp): Promise<void> {
   const image_base64 = await pictureBase64();
   const refused = async () => {
@@ -102,7 +102,7 @@ procedure('MattingBucketFails', async (page, t) => {
     fails(page, 'slow-down', /SlowDown/),
   );
   await worksAgain(page);
-  // The job's image is there when the store goes.
+  // The job's image is stored before the store fails.
   for (const node of service.nodes) await node.stop();
   await service.ready(0);
   const jobId = await service.submit();

@@ -1,4 +1,3 @@
-/** Pages about certificates: a control plane that calls its node by TLS, and the node's certificate. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { rename, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -27,7 +26,7 @@ const NODE_TLS = {
 const service = new Installation();
 const procedure = proceduresOn(service, test);
 
-/** Renews as docs/operate.md says: written beside, and renamed. */
+/** By docs/operate.md: write a new file, then rename it. */
 async function renew(days: number): Promise<void> {
   const { cert, key } = authority.issue('node', ['127.0.0.1'], days * DAY_MS);
   for (const [name, text] of [
@@ -62,7 +61,7 @@ procedure('MattingCertificateExpiresSoon', async (page, t) => {
   await at(service.nodes, 0).line('a certificate expires soon; renew it', {
     file: 'MATTING_TLS_CERT_FILE',
   });
-  // The node of this test has no model, of which this command complains too.
+  // The node has no model, of which this command complains too.
   const onNode = await service.run(`${DOCTOR} --node`, NODE_TLS);
   t.regex(onNode.out, /^warning +TLS +a certificate expires soon.*CERT_FILE.*daysLeft 9$/m);
   const { out } = await page.run(DOCTOR);

@@ -1,4 +1,4 @@
-/** Pages about programs, nodes and the database: two control planes and two nodes, on MariaDB. */
+/** Two control planes and two nodes, on MariaDB. */
 import { rename } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
@@ -9,7 +9,7 @@ import { type Procedure, proceduresOn } from './procedures.ts';
 const test = ava.serial;
 
 const CONFIG_EXIT_CODE = 78;
-/** Above what a synchronous picture should take, and below what makes a node silent. */
+/** Too long for a synchronous picture, too short for a silent node. */
 const SLOW_MS = 11_500;
 
 const service = new Installation();
@@ -20,7 +20,7 @@ service.use(test, {
   env: { MATTING_NO_NODE_GRACE_MS: '1000' },
 });
 
-/** The database's own refusals, as the alert's page tells them apart. */
+/** As the alert's page distinguishes them. */
 const causes = (labels: readonly Readonly<Record<string, string>>[]) => [
   ...new Set(labels.map(({ cause }) => cause)),
 ];
@@ -49,7 +49,7 @@ procedure('MattingUnready', async (page, t) => {
   await plane.line('not ready', { cause: 'database' });
   await server.start();
   await page.isOver();
-  // A member that was demoted; the service's user may not write to it.
+  // A demoted server, to which the service's user cannot write.
   await service.database.ask('set global read_only = 1');
   t.deepEqual(causes(await page.fires()), ['database']);
   const drained = await service.run('matting nodes drain node-0');
@@ -77,7 +77,6 @@ procedure('MattingNodesUnroutable', async (page, t) => {
   t.regex(out, /"node_id":"node-0","state":"draining"/);
   const asked = at(page.codeOf(/^GET \/operator/), 0).replace('GET ', '');
   const place = asked.replace('<id>', 'node-0');
-  // The node learns of the drain with its next heartbeat.
   await service.until('the node says that it drains', async () => {
     const answer = await fetch(`${at(service.planes, 0).metricsUrl}${place}`, {
       headers: { authorization: `Bearer ${OPERATOR_KEY}` },

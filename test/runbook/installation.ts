@@ -1,4 +1,4 @@
-/** A small service as docs/install.md describes it, watched by a Prometheus. */
+/** A small service by docs/install.md, watched by Prometheus. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -31,18 +31,18 @@ export const NODE_TOKEN = 'node-token-of-the-runbook';
 export interface InstallationOptions {
   readonly planes?: number;
   readonly nodes?: number;
-  /** Control planes and commands get these variables too. */
+  /** For control planes and commands. */
   readonly env?: Env;
   readonly nodeEnv?: Env;
-  /** Modules that control planes are started with. */
+  /** Preloaded by control planes. */
   readonly planeImports?: readonly string[];
-  /** Modules that nodes are started with, besides the tiny plan. */
+  /** Preloaded by nodes, after the tiny plan. */
   readonly nodeImports?: readonly string[];
-  /** The control planes' directory is there; one of its own where absent. */
+  /** Default: a directory of its own. */
   readonly storage?: string;
-  /** Between two scrapes, and how long one may take; a second where absent. */
+  /** Interval and timeout of scrapes; default: 1 s. */
   readonly scrapeS?: number;
-  /** False: nodes are there to be started. */
+  /** False: tests start the nodes. */
   readonly startNodes?: boolean;
 }
 
@@ -52,7 +52,6 @@ export interface Command {
   readonly err: string;
 }
 
-/** False: an installation can be opened here. */
 export const SKIP = skipReason('mysql') || skipWithoutPrometheus();
 
 export class Installation {
@@ -62,11 +61,11 @@ export class Installation {
   planes: readonly FleetControlPlane[] = [];
   nodes: readonly FleetNode[] = [];
   prometheus!: PrometheusServer;
-  /** The key of the account `shop`. */
+  /** Of the account `shop`. */
   apiKey = '';
   #env: Env = {};
 
-  /** Opens it for the tests of a file: ready before them, closed after them. */
+  /** Before a file's tests, closed after them. */
   use(test: SerialFn, options: InstallationOptions | (() => InstallationOptions) = {}) {
     test.before(async () => {
       await this.#open(typeof options === 'function' ? options() : options);
@@ -74,13 +73,13 @@ export class Installation {
     test.after.always(() => this.#close());
   }
 
-  /** Opens one in its stead, for a procedure that needs another than the rest of its file. */
+  /** Replaces it for a procedure with other needs. */
   async reopen(options: InstallationOptions): Promise<void> {
     await this.#close();
     await this.#open(options);
   }
 
-  /** Opens it with an account `shop` that has credits, every program started and ready. */
+  /** Account `shop` has credits; every program is ready. */
   async #open(options: InstallationOptions): Promise<void> {
     const { planes: planeCount = 1, nodes: nodeCount = 1 } = options;
     this.directory = mkdtempSync(path.join(tmpdir(), 'matting-runbook-'));
@@ -128,14 +127,14 @@ export class Installation {
     this.prometheus = await PrometheusServer.start(targets, options.scrapeS);
     await this.#begin(options.startNodes ?? true);
     await this.ready(options.startNodes === false ? 0 : this.nodes.length);
-    // Prometheus does not know what a counter's first sample grew by.
+    // Prometheus sees no increase in a counter's first sample.
     await this.until('Prometheus has seen the control planes', async () => {
       const seen = await this.prometheus.query('up{job="matting-control"} == 1');
       return seen.length === this.planes.length;
     });
   }
 
-  /** Runs the commands of docs/install.md before the first start, then the programs. */
+  /** First the setup commands of docs/install.md, then the programs. */
   async #begin(startNodes: boolean): Promise<void> {
     const asOwner = { MATTING_DATABASE_URL: this.database.migratorUrl };
     await this.matting('migrate', asOwner);
@@ -145,7 +144,7 @@ export class Installation {
     for (const program of [...this.planes, ...(startNodes ? this.nodes : [])]) program.start();
   }
 
-  /** Every control plane is ready, and has as many routable nodes. */
+  /** Each control plane has `nodes` routable nodes. */
   async ready(nodes = this.nodes.length): Promise<void> {
     for (const plane of this.planes) {
       plane.nodes = nodes;
@@ -153,7 +152,7 @@ export class Installation {
     }
   }
 
-  /** A command line as it stands, in the project's directory, with the control planes' variables. */
+  /** In the project's directory, with the control planes' variables. */
   async run(line: string, more: Env = {}): Promise<Command> {
     const PATH = `${this.directory}:${process.env.PATH}`;
     const env = { PATH, HOME: this.directory, ...this.#env, ...more };
@@ -186,7 +185,7 @@ export class Installation {
     return job;
   }
 
-  /** A control plane starts again with these variables besides its own. */
+  /** With additional variables. */
   async restart(variables: Env = {}, meanwhile?: () => Promise<unknown>): Promise<void> {
     const plane = at(this.planes, 0);
     await plane.stop();
@@ -195,7 +194,7 @@ export class Installation {
     await this.ready();
   }
 
-  /** Programs' logs are in the message where it does not come to be. */
+  /** On failure the message has the programs' logs. */
   until(
     what: string,
     holds: () => Promise<boolean> | boolean,
@@ -220,14 +219,13 @@ export class Installation {
     return { status: response.status, job: (await response.json()) as WireJob };
   }
 
-  /** An asynchronous job that was accepted; its id. */
+  /** Asynchronous; returns the id. */
   async submit(body?: unknown): Promise<string> {
     const { status, job } = await this.post(body ?? { image_base64: await pictureBase64() });
     assert.equal(status, 202, JSON.stringify(job));
     return job.job_id;
   }
 
-  /** Reads a job with the key that submitted it. */
   async job(id: string, key = this.apiKey): Promise<WireJob> {
     const response = await fetch(`${this.planes[0]?.url}/v1/matting/jobs/${id}`, {
       headers: { authorization: `Bearer ${key}`, 'idempotency-key': randomUUID() },
@@ -256,7 +254,7 @@ export class Installation {
   }
 }
 
-/** @param brightness of the tiny plan: 0 takes no time, 1 some 0.1 s of an idle core */
+/** @param brightness for the tiny plan: 0 takes no time, 1 about 0.1 s of an idle core */
 export async function pictureBase64(width = 64, height = width, brightness = 0): Promise<string> {
   const level = Math.round(255 * brightness);
   const background = { r: level, g: level, b: level };

@@ -1,4 +1,4 @@
-/** Pages about money. Needs: portal. */
+/** Needs: portal. */
 import assert from 'node:assert/strict';
 import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -57,7 +57,7 @@ procedure('MattingLedgerProblems', async (page, t) => {
   await page.isOver();
 });
 
-/** Reports a payment, as whoever takes the money does. */
+/** As the payment provider does. */
 async function tell(order: string, payment: string, amount: number) {
   const { url: baseUrl } = at(service.planes, 0);
   const told = `paid ${order} ${payment} ${amount} CNY`;

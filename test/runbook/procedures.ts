@@ -1,4 +1,4 @@
-/** Tries a page of docs/runbook.md: its alert fires, its commands run, and it ends. */
+/** A page of docs/runbook.md: its alert fires, its commands run, it ends. */
 import assert from 'node:assert/strict';
 import type { ExecutionContext, SerialFn } from 'ava';
 import type { Sample } from '../monitoring/prometheus-server.ts';
@@ -8,7 +8,7 @@ import { alertRules, codeOf, type RunbookPage, runbookPages } from './runbook-pa
 
 const PAGES = runbookPages();
 const RULES = alertRules();
-/** Replaces minutes and hours of a rule, which then does the same in less time. */
+/** Shortens a rule's minutes and hours. */
 const WINDOW = '[30s]';
 const STATE_MS_MAX = 400_000;
 
@@ -22,7 +22,7 @@ export class Procedure {
     this.#page = page;
   }
 
-  /** The alert would fire, after the time for which it waits; labels of each case. */
+  /** Waits out the rule's delay; returns the labels of each case. */
   async fires(
     meanwhile: () => Promise<unknown> = async () => undefined,
   ): Promise<readonly Readonly<Record<string, string>>[]> {
@@ -36,13 +36,12 @@ export class Procedure {
     return firing.map(({ metric }) => metric);
   }
 
-  /** The alert no longer fires. */
   async isOver(): Promise<void> {
     const now = async () => (await this.#ask()).length === 0;
     await this.#installation.until(`${this.#page.alert} is over`, now, STATE_MS_MAX);
   }
 
-  /** Runs a command of the page; `places` stands for its `<placeholders>`. */
+  /** `places` replaces `<placeholders>`. */
   async run(
     line: string,
     places: Readonly<Record<string, string>> = {},
@@ -64,7 +63,7 @@ export class Procedure {
     });
   }
 
-  /** Code of the page that is no command: a path, a name. */
+  /** Code that is no command: a path, a name. */
   codeOf(form: RegExp): readonly string[] {
     return codeOf(this.#page.text).filter(code => form.test(code));
   }
@@ -73,7 +72,7 @@ export class Procedure {
     return this.#page.commands.filter(command => !this.#ran.has(command));
   }
 
-  /** An expression of the page, in a shorter window. */
+  /** In a shorter window. */
   query(expr: string) {
     return this.#installation.prometheus.query(expr.replaceAll(/\[\d+[mh]\]/g, WINDOW));
   }

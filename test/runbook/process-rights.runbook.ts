@@ -1,4 +1,4 @@
-/** Both programs with no right at all, as docs/security.md says, cut a picture out. */
+/** Without any rights, by docs/security.md. */
 import { execFileSync, spawn } from 'node:child_process';
 import { cpSync, existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -10,7 +10,7 @@ import { codeOf, readPage } from './runbook-page.ts';
 
 const test = ava.serial;
 
-/** Debian's nobody: owns nothing else. */
+/** Debian's nobody, who owns nothing. */
 const NOBODY = 65_534;
 const LOOK_MS = 100;
 const NO_CAPABILITIES = '0000000000000000';
@@ -20,7 +20,7 @@ const skip =
     ? false
     : 'only root may become another user, by setpriv';
 
-/** Reads /proc/<pid>/status; undefined: the process has ended. */
+/** Undefined: the process has ended. */
 function statusOf(pid: number): Readonly<Record<string, string>> | undefined {
   try {
     const lines = readFileSync(`/proc/${pid}/status`, 'utf8').split('\n');

@@ -1,4 +1,4 @@
-/** The commands of the pages with exactly the rights that docs/security.md gives each user. */
+/** With exactly the rights of docs/security.md. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-/** A private MariaDB whose users have the rights that docs/security.md gives them, and no other. */
+/** A private MariaDB whose users have exactly the rights of docs/security.md. */
 import assert from 'node:assert/strict';
 import mysql, { type RowDataPacket } from 'mysql2/promise';
 import { MariadbServer } from '../support/mariadb-server.ts';
@@ -14,7 +14,7 @@ export function documentedRights(): readonly string[] {
   return statements;
 }
 
-/** Users of this machine alone: the server has a socket and no port. */
+/** The server has only a socket, so users are local. */
 const hereOf = (statement: string): string =>
   statement.replace(/'10\.[\d.%/]+'/, "'localhost'").replace(/;$/, '');
 
@@ -33,17 +33,17 @@ export class RightsDatabase {
     return database;
   }
 
-  /** The URL of the service's user. */
+  /** For the service. */
   get url(): string {
     return this.#urlOf('matting');
   }
 
-  /** The URL of the user who may change tables. */
+  /** For migrations. */
   get migratorUrl(): string {
     return this.#urlOf('matting_migrator');
   }
 
-  /** Adds a user with the rights of the service's; gives its URL. */
+  /** With the service's rights; returns its URL. */
   async addUser(name: string): Promise<string> {
     for (const statement of documentedRights()) {
       if (!/'matting'@/.test(statement)) continue;

@@ -1,4 +1,4 @@
-/** Secrets are changed as docs/operate.md and docs/security.md say, while callers are served. */
+/** By docs/operate.md and docs/security.md, while callers are served. */
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -15,7 +15,7 @@ const NEXT_TOKEN = 'the-next-node-token-of-the-runbook';
 const NEXT_KEY = 'cd'.repeat(32);
 /** The token after the first test. */
 const TOKEN = { MATTING_NODE_TOKEN: NEXT_TOKEN };
-/** Between two submissions, so that few are refused for their number. */
+/** Keeps submissions below the rate limit. */
 const PAUSE_MS = 100;
 
 const service = new Installation();
@@ -49,7 +49,7 @@ async function underLoad(work: () => Promise<void>): Promise<number> {
   let isOver = false;
   const caller = async () => {
     for (let turn = 0; !isOver; turn += 1) {
-      // One of the two may be restarting; the other takes it.
+      // One control plane may be restarting.
       const sent = await service.post({ image_base64 }, { plane: turn % 2 }).catch(() => null);
       if (sent?.status === 202) jobIds.push(sent.job.job_id);
       await delay(PAUSE_MS);
@@ -96,7 +96,7 @@ test('the node token', async t => {
     programs.map(({ pid }) => pid),
     pids,
   );
-  // The old one opens nothing.
+  // The old token opens nothing.
   await node.restart();
   const refused = await service.planes[0]?.line('a node was refused');
   t.is(refused?.cause, 'token');

@@ -1,16 +1,16 @@
-/** docs/runbook.md as the tests read it: a page an alert, and the commands that the page gives. */
+/** docs/runbook.md for tests: one page an alert, with its commands. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parse } from 'yaml';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const CLI = /^(?:npm run matting --|matting) /;
-/** Code that a shell runs as it stands, besides the project's own commands. */
+/** Runnable as printed, besides the project's own commands. */
 const PROGRAMS = /^(?:matting|npm|sh|ss|du|cat|dmesg|openssl|curl) /;
 
 export interface RunbookPage {
   readonly alert: string;
-  /** The whole page's commands, in their order, each once. */
+  /** In order, each once. */
   readonly commands: readonly string[];
   readonly text: string;
 }
@@ -22,19 +22,18 @@ export interface AlertRule {
 
 export const readPage = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
 
-/** Code of a text: what stands between backquotes, and indented lines. */
+/** Code spans and indented lines. */
 export function codeOf(text: string): readonly string[] {
   const spans = [...text.matchAll(/`([^`\n]+)`/g)].map(([, code = '']) => code);
   const lines = [...text.matchAll(/^ {4}(\S.*)$/gm)].map(([, line = '']) => line);
   return [...spans, ...lines].map(code => code.replace(/ {2,}#.*$/, ''));
 }
 
-/** The commands among them. */
 export function commandsOf(text: string): readonly string[] {
   return [...new Set(codeOf(text).filter(code => PROGRAMS.test(code)))];
 }
 
-/** Gives what follows `matting` in the commands that are its own. */
+/** Arguments of the `matting` commands. */
 export function ownArgumentsOf(commands: readonly string[]): readonly string[] {
   return commands.filter(line => CLI.test(line)).map(line => line.replace(CLI, ''));
 }

@@ -20,7 +20,7 @@ const VERSION = '4.32.5';
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const VENV = path.join(ROOT, 'node_modules/.schemathesis', VERSION);
 const PROGRAM = path.join(VENV, 'bin/schemathesis');
-/** Each document has the header that its key is sent in. */
+/** With the header for its key. */
 const DOCUMENTS = {
   '/v1/openapi.json': 'Authorization: Bearer ',
   '/v1.0/openapi.json': 'X-Api-Key: ',
@@ -78,13 +78,13 @@ try {
   const { job_id } = known.json();
   const { token } = await app.succeedJob(job_id, RESULT);
   jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
-  // No request could invent these.
+  // No generator could invent these.
   const parameters = path.join(directory, 'schemathesis.toml');
   writeFileSync(parameters, `[parameters]\ntoken = "${token}"\njob_id = "${job_id}"\n`);
   for (const [document, header] of Object.entries(DOCUMENTS)) {
     const file = path.join(directory, 'openapi.json');
     const text = await (await fetch(`${origin}${document}`)).text();
-    // It fails at some wrong bodies that it makes of a `binary`.
+    // Schemathesis fails at some wrong bodies that it makes of `binary`.
     writeFileSync(file, text.replaceAll('"format":"binary"', `"contentMediaType":"${BYTES}"`));
     const args = ['--config-file', parameters, '--no-color', 'run', file];
     args.push('--url', origin, '--checks', CHECKS.join(','), '--header', header + app.token);

@@ -1,4 +1,4 @@
-/** The queue that simulations run on does what the table does. */
+/** The simulations' queue passes the contract of the real one. */
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { MemoryQueue } from '../../bench/dispatch-simulator/memory-queue.ts';

@@ -1,11 +1,11 @@
-/** Simulated days on which most jobs name a model that other jobs do not. */
+/** On these days most jobs name a model that others do not. */
 import test from 'ava';
 import { makeMixedDay } from '../../bench/dispatch-simulator/mixed-jobs.ts';
 import { quantile, runRounds } from '../../bench/dispatch-simulator/simulation.ts';
 
 test('lets what names no model wait for none that is named: 10 nodes of each model', async t => {
   const waits = { alone: [], beside: [], others: [] } as Record<string, number[]>;
-  // Several days: one alone is its worst rush.
+  // A single day is only its worst rush.
   for (const seed of [1, 2, 3, 4]) {
     const { scenario, fleet, plain, mixed } = makeMixedDay(400, seed);
     for (const jobs of [plain, mixed]) {

@@ -1,4 +1,4 @@
-/** The product's rounds in a simulated fleet against an ideal central queue, seeded. */
+/** The product's rounds against an ideal central queue, seeded. */
 import test from 'ava';
 import {
   quantile,
@@ -56,7 +56,7 @@ test('loses no job when a tenth of the nodes vanish, and recovers', async t => {
 });
 
 const LARGE_PIXELS = 12e6;
-/** A node takes a large image alone, and small ones come faster than it can work. */
+/** A large image needs the whole node, and small ones arrive faster than it works. */
 const CROWDED = { nodes: 1, load: 1.2, jobs: 1000, seed: 5 } as const;
 const SMALL_NODE = {
   ...{ slowness: 1, engines: 1, share: 1 },

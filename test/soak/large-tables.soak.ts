@@ -1,4 +1,4 @@
-/** Rows read do not grow with tables, nor time much. Needs: portal. */
+/** Rows read do not grow with tables, and time hardly. Needs: portal. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -57,7 +57,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     fixture = await createTestDatabase(dialect, { series });
     const database = await fixture.open();
     if (dialect === 'mysql') {
-      // The server of the tests is small; a month does not fit into what it keeps in memory.
+      // So that a month of rows fits into memory.
       await sql`set global innodb_buffer_pool_size = 2147483648`.execute(database.kysely);
     }
     await fillLargeTables(database, SIZES);
@@ -74,12 +74,12 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     fixture = undefined;
     await opened?.close();
   };
-  // The group is closed even where its last test, which closes it, has not been run.
+  // Closed even if the last test, which closes it, did not run.
   const test = ava.serial.skipIf(isNotTested(skipReason(dialect)));
   ava.serial.after.always(close);
 
   test(`a month of a busy service on ${dialect} › every statement reads what it read on small tables`, async t => {
-    // Not before the tests: what one database has in hand would hold up the other.
+    // Filled now, because one database's leftovers would slow the other.
     const url = await fill();
     const { database, statements } = openMeteredDatabase(dialect, url);
     try {
@@ -105,7 +105,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
         error: (fields: object) => assert.fail(JSON.stringify(fields)),
       },
     });
-    // An exercise has taken the lease, and is gone.
+    // An exercise has taken the lease.
     await filled!.kysely.updateTable('sweeps').set({ lease_expires_at: 1 }).execute();
     await unstalled(t, dialect, async () => {
       while ((await stores.sweeps.backlog(MONTH_MS)).rowsMs > 0) {
@@ -152,13 +152,13 @@ async function countSuite<S extends Stores>(
   }
 }
 
-/** The sums of an account read every entry, so their bound grows with the ledger. */
+/** Sums of an account read every entry. */
 function readsMaxOf({ readsMax, why }: Exercise<never>): number | undefined {
   const more = why === LEDGER_WHY ? SIZES.ledgerEntries / TABLES.ledgerEntries : 1;
   return readsMax && readsMax * more;
 }
 
-/** Says for how long nothing else had a turn, and bounds it where statements run on the loop. */
+/** Prints the longest stall of the event loop, and bounds it if statements run on it. */
 async function unstalled(
   t: ExecutionContext,
   dialect: string,

@@ -1,4 +1,4 @@
-/** Three million entries, half of them of one account: a check beside traffic, and what it costs. */
+/** Three million entries, half of one account: checks during traffic, and their cost. */
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';

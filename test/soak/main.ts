@@ -1,8 +1,8 @@
-/** Runs the soaks that are named, else all; exits 0 only when all passed and some did. */
+/** Runs the named soaks, else all; exits 0 only if some passed and none failed. */
 import path from 'node:path';
 import { concludeWith, runAva } from '../support/run-ava.ts';
 
-/** `<name>.soak.ts` each, with what it proves and its minutes on two cores, rounded up. */
+/** `<name>.soak.ts`: what it proves, and minutes on two cores, rounded up. */
 const SOAKS = [
   {
     name: 'large-tables',
@@ -30,7 +30,7 @@ const minutes = chosen.reduce((sum, soak) => sum + soak.minutes, 0);
 console.log(`${chosen.length} soaks, about ${minutes} minutes on two cores:`);
 for (const soak of chosen) console.log(`  ${soak.name} (${soak.minutes} min): ${soak.about}`);
 
-/** How many times its usual length a soak may take before it counts as hung. */
+/** Multiple of a soak's length after which it counts as hung. */
 const PATIENCE = 5;
 const timeoutMs = Math.max(...chosen.map(soak => soak.minutes)) * PATIENCE * 60_000;
 const files = chosen.map(soak => path.join(import.meta.dirname, `${soak.name}.soak.ts`));

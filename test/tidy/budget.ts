@@ -1,6 +1,6 @@
 /**
- * How large the house may be. A commit that raises a figure says in its text what leaves in
- * exchange. A commit that takes away lowers the figure, so that nothing takes its room unseen.
+ * How large the house may be. A commit that raises a figure says what leaves in exchange; one that
+ * takes away lowers it, so that nothing uses the room unseen.
  */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -12,7 +12,7 @@ import { ROOT } from './source-files.ts';
 const TREES = ['control-plane', 'inference-node', 'program', 'proto'] as const;
 const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 
-/** A smaller figure is a limit: it need not be lowered when something leaves. */
+/** Smaller figures need not be lowered. */
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
@@ -85,19 +85,19 @@ function markdownWords(): number {
   return wordsOf(readPages().map(({ text }) => text));
 }
 
-/** Rounded up to a thousand, so that a sentence more needs no other to leave. */
+/** Rounded up to a thousand, so that one more sentence fits. */
 function wordsOf(texts: readonly string[]): number {
   const words = texts.reduce((sum, text) => sum + (text.match(/\w\S*/g)?.length ?? 0), 0);
   return Math.ceil(words / 1000) * 1000;
 }
 
-/** Of a job's row: those that the queue declares, and those that the core adds. */
+/** By the package that declares them. */
 function jobsColumns(by: 'core' | 'queue'): number {
   const parts = jobColumnsIn(read(`control-plane/${by}/tables.ts`));
   return [...parts.values()].reduce((sum, names) => sum + names.length, 0);
 }
 
-/** Counts the names of the files that other packages may import. */
+/** Of the files that other packages may import. */
 function namesOf(name: string): number {
   const found = PACKAGES.find(one => one.name === name);
   const files = Object.entries(found?.exports ?? {}).filter(([as]) => !as.startsWith('./test/'));
@@ -108,8 +108,8 @@ function namesOf(name: string): number {
 }
 
 /**
- * Counts the names of a package that files of others import, their tests included. What comes from
- * its folder of tests does not count; all names of a file count that is imported without a list.
+ * Names that other packages' files and tests import, without those from the package's tests. A file
+ * imported whole counts with all its names.
  */
 function importedNamesOf(name: string, files: readonly string[]): number {
   const { folder } = PACKAGES.find(one => one.name === name)!;
@@ -119,7 +119,7 @@ function importedNamesOf(name: string, files: readonly string[]): number {
   return new Set([...taken.flatMap(one => one.names), ...whole]).size;
 }
 
-/** The names that a text imports of a package by lists, and the files that it imports whole. */
+/** Names imported by lists, and files imported whole. */
 export function importsIn(text: string, name: string) {
   const place = `'${name}/((?!test/)[^']+)'`;
   const lists = new RegExp(`\\{([^{}]*)\\} from ${place}`, 'g');

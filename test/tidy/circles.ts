@@ -1,9 +1,9 @@
-/** The circles of a graph: its strongly connected components (R. Tarjan, 1972). */
+/** Strongly connected components of a graph (R. Tarjan, 1972). */
 export function circlesOf(graph: ReadonlyMap<string, readonly string[]>): string[][] {
   const numbers = new Map<string, number>();
   const open: string[] = [];
   const circles: string[][] = [];
-  /** Returns the lowest number of an open node that `node` reaches. */
+  /** The lowest number of an open node that `node` reaches. */
   const visit = (node: string): number => {
     const number = numbers.size;
     numbers.set(node, number);

@@ -1,4 +1,4 @@
-/** How many fields the types of a folder have, with those of the types that they are made of. */
+/** Counts fields of a folder's types, with those of the types that they consist of. */
 import assert from 'node:assert/strict';
 import { globSync } from 'node:fs';
 import path from 'node:path';
@@ -14,15 +14,14 @@ import { API, type NodeHandle, type Project } from 'typescript/unstable/sync';
 import { ROOT } from './source-files.ts';
 
 export interface TypeOfFields {
-  /** The file and the type's name; the file alone for a type without one. */
+  /** File and type; the file alone for an anonymous type. */
   readonly name: string;
   readonly fields: number;
 }
 
 /**
- * Counts what a written type lists: fields of an interface, of an object type, of what it extends
- * and of what it takes by an intersection, `Pick` or `Omit`. Columns of the tables do not count,
- * nor methods, nor fields that TypeScript infers from a function's answer, which lists them itself.
+ * Counts fields of interfaces and object types, also through `extends`, intersections, `Pick` and
+ * `Omit`. Leaves out columns of tables, methods, and types inferred from functions.
  * @param folder from `root`, in its project
  */
 export function fieldsIn(folder: string, root = ROOT): TypeOfFields[] {

@@ -1,9 +1,9 @@
-/** The columns of a job's row by their part, and who may name those of each. */
+/** A job's columns by part, and who may name them. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { ROOT, type SourceFile } from './source-files.ts';
 
-/** The columns that a tables.ts declares, by the interface that has them. */
+/** By the interface of a tables.ts that declares them. */
 export function jobColumnsIn(text: string): Map<string, string[]> {
   const parts = text.matchAll(/^(?:export )?interface (JobsTable|\w+Columns) \{\n([\s\S]*?)^\}/gm);
   return new Map(
@@ -14,18 +14,18 @@ export function jobColumnsIn(text: string): Map<string, string[]> {
   );
 }
 
-/** These read and write every part: a job as one object, and what it plugs into the queue. */
+/** These handle a job as a whole. */
 const WHOLE = ['jobs/', 'queue/', 'tables.ts', 'migrations/'];
 
 const OWNERS: Readonly<Record<string, readonly string[]>> = {
-  // The retention finds the files that a request names, a webhook the trace that it belongs to.
+  // Retention finds the files of a request, a webhook its trace.
   RequestColumns: ['retention/job-retention.ts', 'webhooks/due-messages.ts'],
   ResultColumns: ['results/', 'retention/', 'deletion/', 'corrections/'],
   CallbackColumns: [],
   FamilyColumns: ['corrections/'],
 };
 
-/** These words also name other things. They count as columns where a statement has them. */
+/** They also have other meanings, so they count as columns only within a statement. */
 const WORDS = new Set(
   ['finishing', 'background', 'hints', 'reference', 'timings', 'correctable', 'corrects'].concat(
     ...['family', 'corrections'],
@@ -34,7 +34,7 @@ const WORDS = new Set(
 const REACHES_JOBS =
   /(?:From|updateTable|deleteFrom|Join)\('jobs'|JobRow|Schema\['jobs'\]|select(?:Jobs|Viewed)/;
 
-/** Lists the places of the core that name a column of a part that is another room's. */
+/** Places in the core that name another part's column. */
 export function foreignColumnsOf({ name, text }: Pick<SourceFile, 'name' | 'text'>): string[] {
   const core = 'control-plane/core/';
   const place = name.slice(core.length);

@@ -1,14 +1,14 @@
-/** Files and folders that Markdown names, in full or by the last parts of their path. */
+/** Paths that Markdown names, in full or by their last parts. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { ROOT } from './source-files.ts';
 
-/** Folders of the storage and of a backup, files that a program writes, and files of readers. */
+/** Made by programs, backups and readers. */
 const MADE_ELSEWHERE = [
   /^(?:inputs|backgrounds|results|tmp|logs|blobs|photos|model-cache|localhost)\/$/,
   /^(?:bench\/results|client\/build|release|deploy\/compose\/(?:\.env|compose\.override\.yaml)|test\/lanes\/last-green)(?:\/|$)/,
   /^(?:backup|card|claude_desktop_config|cutter\.manifest)\.json$/,
-  // A Deployment of Kubernetes; files and folders of the machine.
+  // A Kubernetes Deployment; paths of the machine.
   /^deploy\/matting-|^[~/.$]/,
 ];
 const EXTENSION = /\.(?:ts|js|css|json|md|proto|sh|wasm|yaml)$/;
@@ -23,7 +23,7 @@ const filesOf = (pattern: string) =>
 export const readPages = () =>
   filesOf('**/*.md').map(page => ({ page, text: readFileSync(path.join(ROOT, page), 'utf8') }));
 
-/** The words in backticks that look like paths, and those elsewhere that begin with a folder. */
+/** Words in backticks that look like paths, and others that start with a folder. */
 export function pathsNamedBy(text: string, folders: readonly string[]): string[] {
   const prose = text.replaceAll(/^ *```.*$/gm, '').replaceAll(/\]\([^)\s]*\)/g, ']');
   const quoted = [...prose.matchAll(/`([^`\n]+)`/g)].flatMap(([, span = '']) => wordsOf(span));
@@ -34,18 +34,18 @@ export function pathsNamedBy(text: string, folders: readonly string[]): string[]
   return named.filter(word => !MADE_ELSEWHERE.some(form => form.test(word)));
 }
 
-/** A word with a placeholder, such as `results/<job>`, is no path. */
+/** A placeholder, as in `results/<job>`, makes it no path. */
 const WORD = /(?<![^\s"'(,=])[\w@.~/$-]*[\w@~/$-](?!\.?[\w@~/$<{*…-]|:\S)/g;
 const wordsOf = (text: string) => [...text.matchAll(WORD)].map(([word]) => word);
 
 export function missingPaths() {
   const files = filesOf('**/*').map(file => `/${file}/`);
-  // A page may name a decision by its number.
+  // Pages may name a decision by its number.
   const endOf = (name: string) => (/^docs\/adr\/\d+$/.test(name) ? '-' : '/');
   const isThere = (name: string) =>
     files.some(file => file.includes(`/${name.replace(/\/$/, '')}${endOf(name)}`));
   const folders = [...new Set(files.map(file => file.split('/')[1] ?? ''))];
-  // Old versions had files that are gone.
+  // It names files of old versions.
   const pages = readPages().filter(({ page }) => page !== 'CHANGELOG.md');
   const named = pages.flatMap(({ page, text }) =>
     pathsNamedBy(text, folders).map(name => ({ page, name })),

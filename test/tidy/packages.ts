@@ -1,4 +1,4 @@
-/** The packages of the house: npm's workspaces, by what their manifests say. */
+/** npm's workspaces by their manifests. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { ROOT, type SourceFile } from './source-files.ts';
@@ -19,15 +19,12 @@ const readManifest = (folder: string): Manifest =>
   JSON.parse(readFileSync(path.join(ROOT, folder, 'package.json'), 'utf8'));
 
 const root = readManifest('.');
-/** A package in a folder of another comes before it. */
+/** A nested package comes before its parent. */
 export const PACKAGES: readonly Package[] = (root.workspaces ?? [])
   .map(folder => ({ folder, ...readManifest(folder) }))
   .sort((one, other) => other.folder.length - one.folder.length);
 
-/**
- * A package gives at most this many files besides its tests'. What the core gives is counted by
- * name (budget.ts).
- */
+/** Most files that a package exports, without its tests'. budget.ts counts the core's names. */
 export const EXPORTS_MAX: Readonly<Record<string, number>> = {
   '@matting/serving': 20,
 };
@@ -36,16 +33,16 @@ export function exportsOf({ exports = {} }: Pick<Manifest, 'exports'>): string[]
   return Object.keys(exports).filter(name => !name.startsWith('./test/'));
 }
 
-/** Undefined: a file of no package, such as bin/, bench/ and the tests that start everything. */
+/** Undefined: in no package, such as bin/, bench/ and tests of the whole service. */
 const packageOf = (file: string) => PACKAGES.find(({ folder }) => file.startsWith(`${folder}/`));
 
-/** `@matting/core`, `core/jobs/job.ts`: the package and what is wanted of it. */
+/** `@matting/core`, `core/jobs/job.ts`: the package and the path in it. */
 export function partsOf(specifier: string): readonly [name: string, subpath: string] {
   const [name = ''] = /^(?:@[^/]+\/)?[^/]+/.exec(specifier) ?? [];
   return [name, `.${specifier.slice(name.length)}`];
 }
 
-/** A package's tests may import it, what it depends on, and what that depends on. */
+/** Tests may import the package and its transitive dependencies. */
 function testable({ name, dependencies = {} }: Package): string[] {
   const others = PACKAGES.filter(one => one.name in dependencies);
   return [name, ...Object.keys(dependencies), ...others.flatMap(testable)];
@@ -57,7 +54,7 @@ function isExported({ exports = {} }: Manifest, subpath: string): boolean {
   return folders.some(name => subpath.startsWith(name.slice(0, -1)));
 }
 
-/** Lists a file's imports that its package's manifest does not allow, each with its reason. */
+/** Imports that the package's manifest forbids, with reasons. */
 export function wrongImportsOf(file: SourceFile, isTest: boolean): string[] {
   const own = packageOf(file.name);
   if (own === undefined) return [];

@@ -1,6 +1,5 @@
-/** No manifest can say these: each dangerous import has one place. */
+/** Rules for dangerous imports that no manifest can state. */
 
-/** A file that matches `from` never imports these. */
 export interface Prohibition {
   readonly rule: string;
   readonly from: RegExp;
@@ -30,8 +29,7 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^@grpc|^inference-node\/serving\/grpc\//,
   },
   {
-    // A probe takes a picture through the worker's stages in its own process, and
-    // the doctor asks for versions.
+    // A probe runs the worker's stages in its own process, and the doctor asks for versions.
     rule: 'codecs and matte arithmetic run in the picture worker alone',
     from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/probing\/[a-z-]+|serving\/(picture\/in-process|doctor))\.ts$))/,
     to: /^inference-node\/serving\/picture\/(worker\/|codecs\/|finishing\/|matte\/|in-process\.ts)/,

@@ -1,4 +1,4 @@
-/** The project's source files as its rules see them: text, imports and functions. */
+/** The project's sources as its rules see them. */
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -43,33 +43,33 @@ const FOLDERS: ReadonlyMap<string, string> = new Map(
 );
 
 export interface SourceFunction {
-  /** The function's name, else that of its variable or field, else its caller's. */
+  /** Of the function, its variable or field, or its caller. */
   readonly name: string;
-  /** The count runs from its first token to its closing brace, without a comment before it. */
+  /** From the first token to the closing brace. */
   readonly lines: number;
 }
 
 export interface SourceText {
-  /** A template has a question mark for each expression in it. */
+  /** `?` replaces a template's expressions. */
   readonly text: string;
   readonly line: number;
-  /** The function or the tag that takes it, also within a list or an object; else empty. */
+  /** The function or tag that takes it, also inside a list or object; else empty. */
   readonly takenBy: string;
-  /** The type around it, if it is a type. */
+  /** The enclosing type. */
   readonly inType: string | undefined;
 }
 
 export interface SourceFile {
-  /** Relative to the root, with forward slashes. */
+  /** From the root, with forward slashes. */
   readonly name: string;
   readonly text: string;
-  /** The imports are packages as written, and project files as paths relative to the root. */
+  /** Packages as written; project files from the root. */
   readonly imports: readonly string[];
-  /** The same as written. */
+  /** As written. */
   readonly specifiers: readonly string[];
-  /** Functions that take ava's `test` are left out: they declare tests. */
+  /** Without those that take ava's `test`, which declare tests. */
   readonly functions: readonly SourceFunction[];
-  /** String literals and templates, without the names of modules. */
+  /** String literals and templates, without module names. */
   readonly texts: readonly SourceText[];
 }
 
@@ -81,7 +81,7 @@ function resolveImport(from: string, specifier: string): string {
   return path.posix.normalize(path.posix.join(path.posix.dirname(from), specifier));
 }
 
-/** The module that a node imports, type-only and dynamic imports included. */
+/** Includes type-only and dynamic imports. */
 function importedBy(node: Node): string | undefined {
   let specifier: Node | undefined;
   if (isImportDeclaration(node) || isExportDeclaration(node)) specifier = node.moduleSpecifier;
@@ -111,7 +111,7 @@ function declaresTests({ parameters: [first] }: FunctionLikeDeclaration): boolea
   return first !== undefined && isIdentifier(first.name) && first.name.text === 'test';
 }
 
-/** These are part of an argument, and no argument themselves. */
+/** Parts of an argument. */
 const isWithin = (node: Node) =>
   isArrayLiteralExpression(node) ||
   isAsExpression(node) ||
@@ -134,7 +134,7 @@ function nameOfCallee(callee: Node, tree: SyntaxTree): string {
   return tree.text.slice(getTokenPosOfNode(name, tree), name.end);
 }
 
-/** Undefined: no text, or the name of a module. */
+/** Undefined: no text, or a module's name. */
 function textOf(node: Node): string | undefined {
   if (isTemplateExpression(node)) {
     return [node.head.text, ...node.templateSpans.map(({ literal }) => literal.text)].join('?');
@@ -178,7 +178,7 @@ function readTree(name: string, tree: SyntaxTree): SourceFile {
   return { name, text: tree.text, imports, specifiers, functions, texts };
 }
 
-/** Every file at `root` in TypeScript or AssemblyScript but the generated ones, by name. */
+/** TypeScript and AssemblyScript without generated files, by name. */
 export function readSources(root = ROOT): SourceFile[] {
   const names = globSync(
     '{proto,program,client,control-plane,inference-node,bin,bench,test}/**/*.ts',

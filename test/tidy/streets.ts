@@ -1,11 +1,11 @@
-/** The order of the folders of a package: each imports only those before it. */
+/** The order of a package's folders: each imports only earlier ones. */
 import path from 'node:path';
 import type { SourceFile } from './source-files.ts';
 
-/** A package's folders, and files beside them, lowest first. */
+/** Folders and top-level files, lowest first. */
 export interface Streets {
   readonly folder: string;
-  /** Words are folders, or files of the package's own folder; its other files stand above all. */
+  /** Folders or files of the package; unlisted files stand above all. */
   readonly order: readonly string[];
 }
 
@@ -48,13 +48,13 @@ export const STREETS: readonly Streets[] = [
   },
 ];
 
-/** The imports that lead to a later folder, and the folders that the order does not name. */
+/** Imports of later folders, and folders missing in the order. */
 export function upwardImportsOf(
   { folder, order }: Streets,
   sources: readonly Pick<SourceFile, 'name' | 'imports'>[],
 ): string[] {
   const words = order.flatMap(line => line.split(' '));
-  /** Undefined: outside of the package. Files that the order does not name come last. */
+  /** Undefined: outside of the package. Unlisted files come last. */
   const storeyOf = (name: string): number | undefined => {
     if (!name.startsWith(`${folder}/`)) return undefined;
     const [first = '', ...rest] = path.posix.relative(folder, name).split('/');

@@ -1,4 +1,4 @@
-/** The tables of each package, which its tables.ts declares, and the places that name another's. */
+/** Which package declares each table, and who names another's. */
 import path from 'node:path';
 import { PACKAGES } from './packages.ts';
 import type { SourceFile, SourceText } from './source-files.ts';
@@ -13,7 +13,7 @@ interface DeclaredTables {
 const DECLARES =
   /^declare module '@matting\/database\/database\.ts' \{\n {2}interface Schema \{\n/m;
 
-/** Reads what a file adds to the database's `Schema`. Undefined: it adds nothing. */
+/** What a file adds to the database's `Schema`; undefined: nothing. */
 export function tablesDeclaredBy({
   name,
   text,
@@ -28,11 +28,11 @@ export function tablesDeclaredBy({
   };
 }
 
-/** Kysely's methods, and the functions of `database/statements.ts`, that take a table's name. */
+/** Methods of Kysely and functions of `database/statements.ts` that take a table's name. */
 const TAKES_TABLES =
   /^(?:selectFrom|insertInto|replaceInto|updateTable|deleteFrom|mergeInto|using|from|with|(?:inner|left|right|full|cross|outer)Join(?:Lateral)?|(?:inner|left|cross|outer)(?:Lateral)?Join|(?:cross|outer)Apply|table|tables|id|ref|references|throughIndex|removeOldRows|createTable|alterTable|dropTable|createTables|addColumns|createIndex|on)$/;
 
-/** A statement's text names tables behind these words. */
+/** Words before a table's name in SQL. */
 const BEHIND = String.raw`\b(?:from|join|into|update|table|exists|references|on|only)\s+[\`"(]*`;
 const STATEMENT =
   /^\s*(?:select|insert|replace|update|delete|with|merge|truncate|lock|create|alter|drop|explain)\s/i;
@@ -42,10 +42,12 @@ const STATES = /\b(?:kysely|query|transact|sql|Db)\b/;
 /** The core adds columns to the queue's row of a job (docs/adr/0066). */
 const SHARES: Readonly<Record<string, string>> = { 'control-plane/core': 'control-plane/queue' };
 
-/** The audit compares what packages have written, and writes nothing of them. */
+/** The audit reads other packages' tables and writes none. */
 const COMPARES = 'control-plane/core/audit/';
 
-/** The core's series made tables that are another package's now, and a series never changes. */
+/**
+ * The core's old migrations created tables that other packages own now; migrations never change.
+ */
 const MADE_BEFORE = 'control-plane/core/migrations/';
 
 /**

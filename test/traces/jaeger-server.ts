@@ -1,4 +1,4 @@
-/** A real Jaeger on loopback, its traces in memory. */
+/** A real Jaeger on loopback, in memory. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { findFreePorts } from '../../program/ports/free-ports.ts';
@@ -6,7 +6,7 @@ import { findProgram, killChild, spawnBound } from '../support/foreign-program.t
 import { until } from '../support/processes.ts';
 
 const START_MS_MAX = 60_000;
-/** An all-in-one opens these; those without a user here are open on loopback too, not elsewhere. */
+/** Ports of an all-in-one; unused ones are set too, to keep them on loopback. */
 const PORTS = [
   'query.http-server',
   'collector.otlp.http',
@@ -30,7 +30,7 @@ export interface JaegerTrace {
   readonly processes: Readonly<Record<string, { readonly serviceName: string }>>;
 }
 
-/** False: Jaeger is here, or must be. */
+/** False: it is here, or required. */
 export function skipWithoutJaeger(): string | false {
   const here = findProgram('jaeger') !== undefined;
   if (here || process.env.MATTING_TEST_REQUIRE_JAEGER !== undefined) return false;
@@ -54,7 +54,7 @@ export class JaegerServer {
     const ports = await findFreePorts(PORTS.length);
     const options = PORTS.map((name, index) => `--${name}.host-port=127.0.0.1:${ports[index]}`);
     const child = spawnBound(program, ['--log-level=error', ...options]);
-    // An unread log would stop the server once the pipe is full.
+    // The server would block on a full pipe.
     child.stderr?.resume();
     const [query, otlp] = ports.map(port => `http://127.0.0.1:${port}`);
     const server = new JaegerServer(child, String(query), String(otlp));
@@ -65,7 +65,7 @@ export class JaegerServer {
     return server;
   }
 
-  /** Undefined: it has nothing of it. */
+  /** Undefined: unknown trace. */
   async trace(traceId: string): Promise<JaegerTrace | undefined> {
     const answer = await this.#get(`/api/traces/${traceId}`);
     if (!answer?.ok) return undefined;

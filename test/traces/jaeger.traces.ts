@@ -1,4 +1,4 @@
-/** Reads one trace of the whole service by Jaeger's own interface. */
+/** Through Jaeger's own API. */
 import { randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import ava from 'ava';
@@ -74,7 +74,7 @@ test('goes from the caller of an asynchronous job to its webhook', async t => {
   await until(() => delivered.length > 0, { timeoutMs: SHOWN_MS_MAX, what: 'the notification' });
   const [control, node] = ['matting-control-plane', 'matting-inference-node'];
   const matte = 'matting.v1.MatteService/Matte';
-  // The spans between are compared before a collector: test/e2e/traces.test.ts.
+  // test/e2e/traces.test.ts compares the other spans.
   const expected = [
     `${control}: - > POST ${JOBS}`,
     `${control}: submit > notify`,

@@ -1,4 +1,4 @@
-/** Upgrades the last release to this version under load. Needs: object-storage, portal. */
+/** Needs: object-storage, portal. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { NOTHING_RECORDED } from '../../control-plane/test/last-release/snapshot.ts';
@@ -13,7 +13,7 @@ import { lastRelease, releaseSkipReason } from './releases.ts';
 import { requireSideBySide } from './side-by-side.ts';
 
 const PER_SECOND = 3;
-/** One of both versions' control planes dies, and no job is worked on by both. */
+/** One control plane of either version dies, and no job runs on both. */
 const LOST_MAX = 1;
 const GROUNDS = { sqlite: openOneFile, mysql: openOneMachine };
 
@@ -26,7 +26,7 @@ if (release.commit === '') ava.serial(NOTHING_RECORDED, t => t.is(noRelease, NOT
 for (const dialect of DIALECTS) {
   let upgrade: FleetUnderLoad;
 
-  // The group is closed even where its last test, which closes it, has not been run.
+  // Closed even if the last test, which closes it, did not run.
   const test = ava.serial.skipIf(isNotTested(noRelease || skipReason(dialect)));
   ava.serial.after.always(() => upgrade?.close());
 
@@ -74,7 +74,7 @@ for (const dialect of DIALECTS) {
     t.notThrowsAsync(upgrade.step(upgrade.fleet.plane(1), THIS_VERSION)));
 
   test(`an upgrade from ${release.version} on ${dialect} › has cut out and charged every picture once, and told of each`, async t => {
-    // Ends before the next group begins.
+    // Ends before the next group starts.
     t.teardown(() => upgrade?.close());
     await t.notThrowsAsync(upgrade.finish(t, LOST_MAX));
   });

@@ -1,7 +1,4 @@
-/**
- * Two versions count one playground: so many pictures a day, and none costs.
- * Needs: object-storage, portal.
- */
+/** Both versions count one daily limit of free pictures. Needs: object-storage, portal. */
 import assert from 'node:assert/strict';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import { createSecret, hashOfSecret } from '../../control-plane/portal/session/secret.ts';
@@ -13,12 +10,12 @@ import { uniformPicture } from '../fleet/steady-load.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { until } from '../support/processes.ts';
 
-/** No more than the release lets an account have open. */
+/** As many as the release lets an account have open. */
 export const PLAYGROUND_IMAGES = 4;
 const PAGE = '/account/playground';
 const END_MS_MAX = 120_000;
 
-/** Sends one to each, then more than the day still has to both at once. */
+/** One to each, then more than is left to both at once. */
 export async function requireOnePlayground(
   fleet: Fleet,
   planes: readonly [FleetControlPlane, FleetControlPlane],
@@ -51,7 +48,7 @@ export async function requireOnePlayground(
   }
 }
 
-/** Answers what sends a form of the person's page to a control plane. */
+/** Sends forms of the person's page. */
 async function formsOf(baseUrl: string, secret: string) {
   const { file } = await uniformPicture(12);
   const headers = { cookie: `__Host-matting-session=${secret}`, origin: baseUrl };

@@ -1,11 +1,11 @@
-/** An upgrade to this version begins with the version that last-release/ was recorded of. */
+/** Starts from the version recorded in last-release/. */
 import { execFileSync } from 'node:child_process';
 import { NOTHING_RECORDED, readSnapshot } from '../../control-plane/test/last-release/snapshot.ts';
 import { ROOT } from '../running-service.ts';
 
 export interface Release {
   readonly version: string;
-  /** Hash, in full; empty: it is not recorded yet. */
+  /** In full; empty: not recorded yet. */
   readonly commit: string;
 }
 

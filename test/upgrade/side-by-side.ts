@@ -1,4 +1,4 @@
-/** Two versions on one database: either answers for both. Needs: object-storage. */
+/** Two versions on one database answer for each other. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Fleet } from '../fleet/fleet.ts';
@@ -11,7 +11,7 @@ import { until } from '../support/processes.ts';
 const JOBS = '/v1/matting/jobs';
 const END_MS_MAX = 120_000;
 
-/** A request as it is sent: made anew for each sending, since a form may be read once. */
+/** Built for each sending, since a form can be read once. */
 interface Form {
   readonly name: string;
   readonly query: string;
@@ -25,7 +25,7 @@ type Answer = WireJob & {
   readonly replayed: boolean;
 };
 
-/** The same picture in each form that a body may have, with and without the fields of finishing. */
+/** One picture in every form of the body, with and without finishing. */
 function formsOf(file: Uint8Array<ArrayBuffer>): readonly Form[] {
   const json = (fields: object) => ({
     query: '',
@@ -57,7 +57,7 @@ function formsOf(file: Uint8Array<ArrayBuffer>): readonly Form[] {
   ];
 }
 
-/** Lets each send the other's results; resolves to how many pictures that took. */
+/** Each sends the other's results; resolves to the number of pictures. */
 export async function requireSideBySide(
   fleet: Fleet,
   one: FleetControlPlane,

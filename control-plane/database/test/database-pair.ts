@@ -10,7 +10,7 @@ import { DatabaseProxy } from './database-proxy.ts';
 
 const NAME = 'matting_pair';
 
-/** False: not skipped. A server provided for the tests cannot be demoted. */
+/** A server provided for the tests cannot be demoted. */
 export const pairSkipReason: string | false = findMariadb()
   ? false
   : 'no MariaDB here: install mariadb-server';
@@ -78,7 +78,7 @@ export class DatabasePair {
     this.proxy = proxy;
   }
 
-  /** Both servers have the tables; the address leads to the first. */
+  /** Both have the tables; the address leads to the first. */
   static async create(series: readonly MigrationSeries[]): Promise<DatabasePair> {
     const [first, second] = await Promise.all([Member.create(), Member.create()]);
     await Promise.all([first, second].map(member => migrate(member.database, series)));
@@ -117,7 +117,7 @@ export class DatabasePair {
     this.proxy.leadTo(this.second.url);
   }
 
-  /** Restores the first as the primary, with all data of the second. */
+  /** Makes the first the primary again, with the second's data. */
   async switchBack(): Promise<void> {
     await this.first.set('read_only = 0, tx_read_only = 0');
     await copyTables(this.second.database, this.first.database);

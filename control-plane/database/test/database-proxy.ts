@@ -1,4 +1,4 @@
-/** A TCP proxy for MySQL that disappears, loses answers, or leads to another server. */
+/** For MySQL; it disappears, loses answers, or leads to another server. */
 import { once } from 'node:events';
 import net from 'node:net';
 
@@ -48,7 +48,7 @@ export class DatabaseProxy {
     await once(server, 'close');
   }
 
-  /** The `at`-th change from now on (a statement or a commit) breaks its connection. */
+  /** Breaks the connection at the `at`-th statement or commit from now on. */
   loseChange(at: number, loss: 'unheard' | 'unanswered'): void {
     this.#change = { at, loss, seen: 0 };
   }
@@ -57,7 +57,7 @@ export class DatabaseProxy {
     return this.#change !== undefined && this.#change.seen >= this.#change.at;
   }
 
-  /** The server takes statements and answers nothing. */
+  /** Forwards statements, but no answers. */
   setSilent(silent: boolean): void {
     this.#silent = silent;
   }
@@ -71,7 +71,7 @@ export class DatabaseProxy {
       [server, client],
     ] as const) {
       this.#sockets.add(socket);
-      // Either side may break. The other then sees a closed connection.
+      // The other side sees a closed connection.
       socket.on('error', () => other.destroy());
       socket.on('close', () => {
         this.#sockets.delete(socket);
@@ -104,7 +104,7 @@ function connectOptions(databaseUrl: string): net.NetConnectOpts {
     : { path: socket };
 }
 
-/** A COM_QUERY that begins with such a word, possibly after query attributes. */
+/** A COM_QUERY, possibly with query attributes. */
 function isChange(packet: Buffer): boolean {
   const text = packet.toString('latin1', 5, 40);
   return packet[4] === 3 && /^.{0,2}(?:insert into|update|delete from|commit)\b/s.test(text);

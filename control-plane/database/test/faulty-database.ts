@@ -1,4 +1,4 @@
-/** A database whose driver loses the answer to the `at`-th change or commit. */
+/** Loses the answer to the `at`-th change or commit. */
 import { databaseOn } from '@matting/test-support/watched-database.ts';
 import type {
   CompiledQuery,
@@ -12,8 +12,8 @@ import type { Database } from '../database.ts';
 import { sqliteDialect } from '../sqlite.ts';
 
 /**
- * unheard: it breaks before the database receives it. unanswered: it takes effect, but the answer
- * is lost. given-up: like unanswered, and the database stays away until the store gives up.
+ * unheard: breaks before the database receives it. unanswered: it takes effect. given-up:
+ * unanswered, and the database stays away until the store gives up.
  */
 export type Loss = 'unheard' | 'unanswered' | 'given-up';
 
@@ -55,7 +55,7 @@ export function failingDisk(): Error {
   return Object.assign(new Error('disk I/O error'), { code: 'ERR_SQLITE_ERROR', errcode: 10 });
 }
 
-/** For a migrated SQLite file. */
+/** The file must be migrated. */
 export function openFaultySqlite(url: string, fault: Losing): Database {
   const inner = sqliteDialect(url.slice('sqlite:'.length));
   const dialect: Dialect = {
@@ -70,7 +70,7 @@ export function openFaultySqlite(url: string, fault: Losing): Database {
 class FaultyConnection implements DatabaseConnection {
   readonly inner: DatabaseConnection;
   readonly #fault: Losing;
-  /** The current transaction has something to commit. */
+  /** Within the current transaction. */
   changed = false;
 
   constructor(inner: DatabaseConnection, fault: Losing) {

@@ -1,4 +1,4 @@
-/** Reads and changes rows past the stores. */
+/** Bypasses the stores. */
 import type { Insertable, Kysely, Selectable } from 'kysely';
 import type { Schema } from '../database.ts';
 

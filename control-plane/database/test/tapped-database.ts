@@ -1,11 +1,11 @@
-/** Calls a test before each statement, so that it can stop between two of them. */
+/** Calls a test before each statement, so that it can stop between two. */
 import type { KyselyPlugin } from 'kysely';
 import type { Database } from '../database.ts';
 
-/** A test throws it instead of a statement, like a killed process. */
+/** Thrown instead of a statement, like a killed process. */
 export const INTERRUPTED = new Error('the process was killed');
 
-/** `before` may throw instead of the statement. */
+/** `before` may throw. */
 export function tapped(database: Database, before: () => void): Database {
   const plugin: KyselyPlugin = {
     transformQuery: ({ node }) => {

@@ -1,6 +1,3 @@
-/**
- * Outgoing requests: names are resolved, addresses checked, connections pinned, all within time.
- */
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -40,7 +37,7 @@ interface Bench {
   readonly connector: RecordingConnector;
 }
 
-/** A client that takes names as public. Its connections are recorded and end on loopback. */
+/** Takes all names as public; its recorded connections end on loopback. */
 function benchOf(
   port: number,
   resolveHost: ResolveHost,

@@ -1,4 +1,3 @@
-/** Resolves names of callers' URLs by a name server, a hosts file and the system. */
 import assert from 'node:assert/strict';
 import { createSocket, type Socket } from 'node:dgram';
 import { utimesSync, writeFileSync } from 'node:fs';
@@ -42,7 +41,7 @@ function readQuestion(query: Buffer): Question {
   return { name: labels.join('.'), type: query.readUInt16BE(offset + 1), end: offset + 5 };
 }
 
-/** A DNS answer that repeats its question (RFC 1035 section 4.1). */
+/** Repeats its question (RFC 1035 section 4.1). */
 function answerTo(query: Buffer, question: Question, rcode: number, data: Buffer[]): Buffer {
   const header = Buffer.from(query.subarray(0, 12));
   header.writeUInt16BE(0x8180 | rcode, 2);
@@ -215,7 +214,7 @@ test('addresses of the hosts file are checked as all others are', async t => {
   await t.throwsAsync(check('out.example.com'), { instanceOf: ForbiddenUrlError });
 });
 
-/** A system resolver that never answers for `dead` names until `giveUp`. */
+/** Never answers for `dead` names until `giveUp`. */
 function systemResolver() {
   const dead = Promise.withResolvers<void>();
   const lookedUp: string[] = [];

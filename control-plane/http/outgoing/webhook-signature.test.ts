@@ -1,4 +1,4 @@
-/** Signatures against the official package, and the receivers of docs/examples against ours. */
+/** Against the official package, and the receivers of docs/examples. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

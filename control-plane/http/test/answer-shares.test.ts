@@ -4,9 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import fastify from 'fastify';
 import { AnswerShares, HEAVY, LIGHT } from '../answer-shares.ts';
 
-/**
- * The header `account` names the caller. Answers of /heavy and /light wait until they are ended.
- */
+/** `account` names the caller. /heavy and /light answer when a test ends them. */
 async function openApp(t: ExecutionContext) {
   const app = fastify();
   t.teardown(() => app.close());

@@ -1,4 +1,4 @@
-/** Builds multipart bodies, also wrong ones, and splits bodies into chunks. */
+/** Builds right and wrong multipart bodies, and splits bodies. */
 import assert from 'node:assert/strict';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 
@@ -42,7 +42,7 @@ export function splits(body: Buffer): Buffer[][] {
   ]);
 }
 
-/** Cuts a body at the given indexes, modulo its length. */
+/** Indexes modulo the length. */
 export function cutAt(body: Buffer, at: readonly number[]): Buffer[] {
   const ends = [...at.map(n => n % (body.length + 1)), body.length].sort((a, b) => a - b);
   return ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));

@@ -1,4 +1,4 @@
-/** A request over a real connection whose headers were checked and whose last byte is held back. */
+/** A real request, held back before its last byte. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http from 'node:http';
@@ -28,7 +28,7 @@ export async function listening(app: FastifyInstance): Promise<number> {
   return (app.server.address() as AddressInfo).port;
 }
 
-/** Resolves after the server checked the headers: then it asks for the body (100 Continue). */
+/** Resolves once the server checked the headers and asks for the body (100 Continue). */
 export async function hold(
   port: number,
   { method = 'POST', path, headers, payload }: HeldRequest,

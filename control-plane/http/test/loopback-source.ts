@@ -1,4 +1,3 @@
-/** Servers and connectors on loopback, for tests of the guarded client. */
 import { createServer, type RequestListener, type Server } from 'node:http';
 import {
   type AddressInfo,
@@ -12,7 +11,7 @@ import type { ResolveHost } from '../outgoing/resolve-host.ts';
 
 export interface LoopbackSource extends AsyncDisposable {
   readonly port: number;
-  /** Received requests, as `<host> <path>`. */
+  /** As `<host> <path>`. */
   readonly requests: string[];
   readonly url: string;
 }
@@ -46,7 +45,7 @@ export async function openRawSource(serve: (socket: Socket) => void): Promise<Lo
   const sockets = new Set<Socket>();
   const server = createTcpServer(socket => {
     sockets.add(socket);
-    // The tests abort connections on purpose.
+    // Tests abort connections on purpose.
     socket.on('error', () => socket.destroy());
     socket.once('data', () => serve(socket));
   });
@@ -68,7 +67,7 @@ export interface RecordingConnector {
   readonly createConnector: CreateConnector;
 }
 
-/** Records the intended addresses and connects to 127.0.0.1 instead, without TLS. */
+/** Records the addresses and connects to 127.0.0.1 without TLS. */
 export function recordingConnector(): RecordingConnector {
   const dialled: string[] = [];
   return {
@@ -82,7 +81,7 @@ export function recordingConnector(): RecordingConnector {
   };
 }
 
-/** Answers with a name's next list, and repeats the last. An unknown name has no address. */
+/** Answers with a name's next list, and repeats the last. Unknown names have no address. */
 export function scriptedResolver(answers: Record<string, readonly (readonly string[])[]>): {
   readonly lookedUp: string[];
   readonly resolveHost: ResolveHost;

@@ -46,7 +46,7 @@ export function snapshotWith(changes: Partial<NodeSnapshot>): NodeSnapshot {
   };
 }
 
-/** A model that a node of 0.3.0 lists in addition to its plan. */
+/** As a node of 0.3.0 lists it in addition to its plan. */
 export function saidModel(name: string, changes: Partial<SelectableModel> = {}): SelectableModel {
   const terms = { commercialUse: 'yes', reason: 'MIT', source: 'https://example.com' };
   return {

@@ -1,4 +1,4 @@
-/** A Matte call that a test answers well, badly, or not at all. */
+/** A Matte call answered by a test's script. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
@@ -22,7 +22,7 @@ export function cutOutOf(input: Uint8Array): Buffer {
 
 export type Script = (exchange: Exchange) => Promise<void>;
 
-/** Plays the scripts in order, and then repeats the last one. */
+/** Repeats the last one. */
 export function inTurn(...scripts: [Script, ...Script[]]): Script {
   let [current] = scripts;
   const coming = scripts.values();
@@ -32,7 +32,7 @@ export function inTurn(...scripts: [Script, ...Script[]]): Script {
   };
 }
 
-/** Sends the result as a node should, after `opened`. */
+/** As a node should. */
 export const cutOutAfter =
   (opened: Promise<unknown>): Script =>
   async exchange => {
@@ -79,7 +79,7 @@ export class Exchange {
     }
   }
 
-  /** Like a node that finishes, repeats the request's format and finishing. */
+  /** Repeats the request's format and finishing by default, like a node. */
   announce(result: Uint8Array, changes: Partial<ResultHeader> = {}): void {
     const { outputFormat: format, finishing, hints } = this.header;
     this.write({

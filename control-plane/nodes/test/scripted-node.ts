@@ -43,7 +43,7 @@ export interface ScriptedNodeOptions {
   readonly server?: ServerOptions;
 }
 
-/** A call whose result nobody keeps. */
+/** The result is discarded. */
 export function callOf(input: Uint8Array, changes: Partial<MatteCall> = {}): MatteCall {
   return {
     jobId: 'job',
@@ -81,9 +81,9 @@ export class ScriptedNode {
   script: Script;
   state: NodeState = NodeState.NODE_STATE_SERVING;
   enginesReady = 1;
-  /** False: reports stop and the streams stay open, like a node that hangs. */
+  /** False: a node that hangs, with open streams and no reports. */
   reporting = true;
-  /** Heartbeats whose answer demanded another registration. */
+  /** Answered by a demand to register again. */
   refusedHeartbeats = 0;
   connectionsMade = 0;
   readonly #admitted = new Set<Duplex>();
@@ -130,12 +130,12 @@ export class ScriptedNode {
     return this.#sockets.size / 2;
   }
 
-  /** Keeps its connections and takes no other. */
+  /** Open connections stay. */
   stopListening(): void {
     this.#front?.close();
   }
 
-  /** Registers and keeps the membership alive until `down`. */
+  /** Stays a member until `down`. */
   async join(registryPort: number): Promise<void> {
     const registry = new NodeRegistryClient(
       `127.0.0.1:${registryPort}`,
@@ -152,7 +152,7 @@ export class ScriptedNode {
     const { nodeId } = this;
     this.#heartbeats.push(
       setInterval(() => {
-        // The next heartbeat follows even if this one gets no answer, as a node's own would.
+        // Follows even an unanswered one, as a node's own would.
         registry.heartbeat({ nodeId, bootId: this.bootId }, metadata, (error, answer) => {
           if (!error && answer.command === Command.COMMAND_REGISTER) this.refusedHeartbeats += 1;
         });
@@ -184,7 +184,7 @@ export class ScriptedNode {
     this.#repeat = setInterval(() => this.report(), 1000);
   }
 
-  /** Resets every connection and stops listening, as if the machine died. */
+  /** As if the machine died. */
   async down(): Promise<void> {
     clearInterval(this.#repeat);
     for (const heartbeat of this.#heartbeats.splice(0)) clearInterval(heartbeat);
@@ -292,7 +292,7 @@ export class ScriptedNode {
     };
     this.#play(call, admit).then(release, error => {
       release();
-      // A call cancelled during its script ends like this; a broken script must be seen.
+      // A call cancelled during its script ends like this; other errors must be seen.
       if (!call.cancelled) call.emit('error', toStatus(error));
     });
   }

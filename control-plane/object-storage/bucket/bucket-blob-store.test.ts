@@ -1,4 +1,3 @@
-/** Blobs in a bucket, also if the store or the network fails. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
@@ -263,7 +262,7 @@ onObjectStores(test, 'a bucket that fails', (test, server) => {
   });
 });
 
-/** Missing abilities of a store, and the requests that it refuses. */
+/** With the requests that such a store refuses. */
 const LACKING = [
   ['conditional writes', { method: 'PUT', header: 'if-none-match' }, 501, 'NotImplemented'],
   ['conditional writes, and says so otherwise', { header: 'if-none-match' }, 400, 'InvalidRequest'],
@@ -406,9 +405,7 @@ onObjectStores(test, 'encryption', (test, server, kind) => {
   const open = (parameters: Record<string, string>) =>
     openStorage(server.url({ endpoint: proxy.endpoint, prefix, parameters }));
 
-  /**
-   * Values of this header in requests that begin an object: a plain PUT, or the POST before parts.
-   */
+  /** Of requests that begin an object: a plain PUT, or the POST before parts. */
   const headerValues = (header: string) =>
     proxy.seen
       .filter(({ url }) => url.includes(`/${prefix}/results/`))
@@ -459,7 +456,7 @@ onObjectStores(test, 'a machine whose clock is wrong', (test, server) => {
   }
 });
 
-/** The signing time in a URL, such as 20261125T010203Z. */
+/** From a URL's 20261125T010203Z. */
 function signedMs(url: string): number {
   const time = new URL(url).searchParams.get('X-Amz-Date') ?? '';
   return Date.parse(time.replace(/^(....)(..)(..T..)(..)/, '$1-$2-$3:$4:'));

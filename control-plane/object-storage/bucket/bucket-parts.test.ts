@@ -1,4 +1,3 @@
-/** A bucket's URL, its retries, and the spool file of a write. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -195,7 +194,7 @@ test('a spool file › is refused where it cannot be, with the place in the erro
   await t.throwsAsync(SpoolFile.open(nowhere, PART_BYTES), { code: 'ENOENT' });
 });
 
-// Lengths around the ends of parts, and pieces that end within, at and after them.
+// Lengths around the ends of parts; pieces end within, at and after them.
 for (const length of [0, 1, 999, 1000, 1001, 2000, 2500, 3000]) {
   for (const pieceBytes of [300, 1000, 2300]) {
     test(`a spool file › of ${length} bytes in pieces of ${pieceBytes} is what was appended`, async t => {

@@ -1,7 +1,3 @@
-/**
- * Copies are private, failed copies leave nothing, and the engine's programs end with their
- * command.
- */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** The tests that every kind of blob store must pass. */
+/** For every kind of blob store. */
 import { text } from 'node:stream/consumers';
 import type { ExecutionContext } from 'ava';
 import { BlobNotFoundError, type BlobReading, type BlobStore } from '../blob-store.ts';
@@ -104,7 +104,7 @@ function testWriting(test: Declare, storeOf: () => BlobStore): void {
 
   test('writing › takes an empty blob, and large ones of any size', async t => {
     const part = 8 * 1024 * 1024;
-    // A bucket takes blobs over one part in parts.
+    // A bucket takes larger blobs in parts.
     const sizes = [0, 1, part, part + 1, 2 * part + 12_345];
     for (const size of sizes) {
       const bytes = Buffer.alloc(size, `abcdefg${size}`);

@@ -1,6 +1,6 @@
 /**
- * A batch under two control planes that are killed ten times: every image ends, is charged once,
- * and one message tells of the end. Needs: batches.
+ * Two control planes, killed ten times: every image ends, is charged once, and one message reports
+ * the end. Needs: batches.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -27,9 +27,9 @@ test.beforeEach(t => t.timeout(900_000));
 const SECRET = 'a raw callback secret of the tests';
 const ITEMS = 250;
 const KILLS = 10;
-/** A machine that is busy makes all images within it. */
+/** For all images, on a busy machine. */
 const WAIT_MS_MAX = 300_000;
-/** The node holds an image for so long. */
+/** The node holds an image this long. */
 const IMAGE_MS = 40;
 
 const until = (holds: () => boolean | Promise<boolean>, what: string) =>

@@ -1,4 +1,4 @@
-/** Two control planes on one bucket. Needs: object-storage. */
+/** Needs: object-storage. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { silent, until } from '@matting/core/test/harness.ts';
 import { Sweeper } from '@matting/core/test/internals.ts';

@@ -1,4 +1,3 @@
-/** Control planes an hour ahead and an hour behind: nobody notices. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';

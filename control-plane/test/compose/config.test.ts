@@ -1,4 +1,4 @@
-/** The environment and the secrets key. Needs: object-storage, removebg, portal. */
+/** Needs: object-storage, removebg, portal. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFile, stat, writeFile } from 'node:fs/promises';
@@ -98,16 +98,16 @@ const bucket = { MATTING_STORAGE_URL: 's3://a-bucket' };
 const day = String(86_400_000);
 const networks = ['10.0.0.0/33', '10.0.0.0', 'fd00::/129', 'fe80::%1/64', 'db.local/8', '/8'];
 const wrong: readonly (readonly [string, values: readonly string[], beside?: Environment])[] = [
-  // Redirects lead to storage that signs URLs.
+  // Redirects need a storage that signs URLs.
   ['MATTING_RESULT_DOWNLOADS', ['redirect']],
   ['MATTING_RESULT_DOWNLOADS', ['both'], bucket],
-  // The attempts of a schedule fall inside a day.
+  // A schedule's attempts must fall within a day.
   ['MATTING_WEBHOOK_SCHEDULE_MS', [day, `0,${day}`, '0,,5', '-1', '0,1.5']],
   ['MATTING_ALLOWED_NETWORKS', networks],
   ['MATTING_MODELS_OFFERED', ['a,,b', 'a b', '../a', 'a/b', 'a'.repeat(65)]],
-  // A port is for one thing.
+  // Already used by another port.
   ['MATTING_METRICS_PORT', ['8080']],
-  // A base URL carries links.
+  // Links start with a base URL.
   ['MATTING_BASE_URL', ['https://user:pw@x', 'https://x/?a=b', 'https://x/#a']],
 ];
 for (const [variable, values, beside = {}] of wrong) {

@@ -1,4 +1,3 @@
-/** A control plane dies between two steps of a correction, and another goes on. */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import type { Job } from '@matting/core/jobs/job.ts';
@@ -94,7 +93,7 @@ async function submit(
   return job_id;
 }
 
-/** Answers every call but the first of the next correction, which stands still at a step. */
+/** The next correction's first call stops at a step; all others are answered. */
 function holding() {
   let held: { readonly step: Step; readonly reached: () => void } | undefined;
   const script: Script = async exchange => {

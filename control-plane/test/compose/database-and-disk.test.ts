@@ -1,4 +1,3 @@
-/** A replica whose disk or database fails. */
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import {
@@ -37,13 +36,13 @@ const JOBS = '/v1/matting/jobs';
 const DISK_BYTES = 256 * 1024;
 const BURST = 40;
 const SHARE = 2;
-/** InnoDB answers from the same copy of its transactions for as long as it is asked more often. */
+/** InnoDB refreshes its list of transactions only if it was not read for this long. */
 const INNODB_TRX_REFRESH_MS = 200;
 
 const hasMounts = skipWithoutMounts() === false;
 const disk = hasMounts ? SmallDisk.mount(String(DISK_BYTES)) : undefined;
 
-/** Storage on the small disk, and no node before the tests of the database's file. */
+/** Storage on the small disk; no node until the tests of the database's file. */
 const onFile = Replicas.use(test, 'sqlite', {
   replicas: 1,
   ...(disk && { storageDir: disk.directory }),
@@ -200,7 +199,7 @@ test('a database file that is gone shows in /readyz, and so does its return', as
   await t.notThrowsAsync(until(async () => !(await isUnready()), 'readiness'));
 });
 
-/** @returns what makes it writable again */
+/** @returns makes it writable again */
 function mountReadOnly(directory: string): () => void {
   execFileSync('mount', ['--bind', directory, directory], { stdio: 'pipe' });
   execFileSync('mount', ['-o', 'remount,bind,ro', directory], { stdio: 'pipe' });
@@ -236,7 +235,7 @@ test.runIf(mayMount())(
   },
 );
 
-// SQLite has no such row: one connection writes, and nobody holds it while it waits.
+// SQLite's only writer does not wait while it holds a row.
 const locked = groupIf(skipReason('mysql') === false, test, 'a row that is locked');
 const replicas = Replicas.use(locked, 'mysql', {
   replicas: 1,

@@ -1,4 +1,3 @@
-/** A database that is gone for ten seconds, and a server that is demoted. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -49,7 +48,7 @@ outage('is answered with 503, and what was accepted before is done once it is ba
   const reserved = async () =>
     (await replicas.stores.ledger.balances(caller.accountId))?.reserved === 2;
   await until(reserved, 'both jobs');
-  // Others see a row before its replica has the answer to the commit.
+  // Others see a row before its replica gets the commit's answer.
   await delay(ANSWERED_MS);
 
   await proxy.close();
@@ -135,7 +134,7 @@ demoted(
       await until(() => following.isUnready(replica), 'unreadiness');
       t.is(await unreadyMetric(following, replica), '1');
     }
-    // Cut out while it cannot be written down.
+    // Finished while nothing can be written.
     opened.resolve();
     await until(() => cutOut === 2, 'the cut-outs');
 
@@ -159,7 +158,7 @@ demoted(
       [0, 0, 4, 4],
     );
     await assertBalanced(second);
-    // The test's own handle, which has written nothing since.
+    // The test's own handle, idle since.
     await following.stores.check();
     await until(
       async () => (await pair.first.connections()) === 0,

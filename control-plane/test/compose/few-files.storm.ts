@@ -1,4 +1,4 @@
-/** Silent connections at a process with few files: every good call is answered. */
+/** Silent connections at a process with few file descriptors. */
 import net from 'node:net';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,7 +9,7 @@ import test from 'ava';
 
 const MAIN = path.resolve(import.meta.dirname, '../../main.ts');
 const FILES_MAX = 256;
-/** Silent ones, more than there may be files. */
+/** More than there are file descriptors. */
 const STRANGERS = 400;
 
 test.runIf(process.platform === 'linux')(

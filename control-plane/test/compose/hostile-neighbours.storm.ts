@@ -1,6 +1,6 @@
 /**
- * Three accounts, one of which takes all it can in every way a caller has, all at once: no request
- * of the other two is refused, and their turns come first.
+ * One of three accounts takes all it can in every way at once: the others are never refused, and
+ * their turns come first.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -26,14 +26,14 @@ const IN_FLIGHT_MAX = 80;
 const QUEUE_MEGAPIXELS_MAX = 300;
 const KEYS = 10;
 const SLOW_JOBS = 60;
-/** Half of the slots, and some that wait for one until they are refused. */
+/** Half of the slots, and some that wait until they are refused. */
 const UPLOADS = 128 + 20;
-/** Pipelined, below what ends a connection; together above what may wait for the database. */
+/** Pipelined; each connection stays below its bound, all together exceed the database's queue. */
 const READ_CONNECTIONS = 250;
 const READS_EACH = 12;
 const SECRET = 'a secret for notifications';
 
-/** A byte in time, so that nothing but the whole download's minute ends it. */
+/** Often enough that only the whole download's minute ends it. */
 const DRIP_MS = 1000;
 
 const silence = () => openRawSource(() => undefined);
@@ -116,7 +116,7 @@ onDatabases(test, 'beside a hostile account', (test, dialect) => {
     return key;
   }
 
-  /** Begins a body and stops. If the service ends the upload, another takes its slot. */
+  /** Starts a body and stops. If the service ends the upload, another takes its slot. */
   function stallUpload(caller: Caller): void {
     const url = new URL(replicas.url(0, JOBS));
     const socket = connect(Number(url.port), url.hostname);
@@ -140,7 +140,7 @@ onDatabases(test, 'beside a hostile account', (test, dialect) => {
     );
   }
 
-  /** The statuses of as many reads, all sent before the first is answered. */
+  /** Sent together; returns the statuses. */
   async function readAtOnce(caller: Caller, place: string, count: number): Promise<string[]> {
     const url = new URL(replicas.url(0, place));
     const socket = connect(Number(url.port), url.hostname);
@@ -202,7 +202,7 @@ onDatabases(test, 'beside a hostile account', (test, dialect) => {
     for (let count = 0; count < UPLOADS; count += 1) stallUpload(hostileKey(count));
     await atLeast('matting_control_uploads', 128);
     await atLeast('matting_control_source_fetches_in_flight', 32);
-    // The hostile account met its own bounds, and was told when to retry.
+    // The hostile account met its own bounds, with Retry-After.
     for (const { status, headers } of refused) {
       t.true(status === 429 || status === 503, String(status));
       t.true(Number(headers.get('retry-after')) <= 120);
@@ -225,7 +225,7 @@ onDatabases(test, 'beside a hostile account', (test, dialect) => {
       const ready = await Promise.all(good.map(({ accountId }) => openJobs(accountId, 'ready')));
       return ready.flat();
     };
-    // A submission that is refused would never wait.
+    // A refused submission would never wait.
     const refused = Promise.race(answers).then(({ body }) => assert.fail(JSON.stringify(body)));
     const allWait = until(async () => (await waiting()).length === answers.length, 'all six');
     await Promise.race([refused, allWait]);

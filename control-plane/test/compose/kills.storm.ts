@@ -1,4 +1,4 @@
-/** Two replicas killed in turn, callers who repeat. Needs: portal. */
+/** Two replicas are killed in turn; callers retry. Needs: portal. */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -36,12 +36,12 @@ const test = ava.serial;
 const SECRET = 'what-the-provider-signs-with';
 const ACCOUNTS = 4;
 const ORDERS_AN_ACCOUNT = 4;
-/** The refund is a part of a price of 5000. */
+/** Part of a price of 5000. */
 const REFUNDED = 1001;
-/** Between two tries: a restart takes some of them. */
+/** A restart takes several of these. */
 const RETRY_MS = 20;
 
-/** The status that one answers; undefined: it died, or is not there. */
+/** undefined: the replica is down. */
 async function send(replica: ReplicaChild, event: unknown): Promise<number | undefined> {
   const body = JSON.stringify(event);
   const timestampS = Math.floor(Date.now() / 1000);
@@ -60,7 +60,7 @@ async function send(replica: ReplicaChild, event: unknown): Promise<number | und
   }
 }
 
-// On SQLite the store's own tests lose every answer of these methods (lost-answers.test.ts).
+// On SQLite lost-answers.test.ts loses every answer of these methods.
 const orders = groupIf(skipReason('mysql') === false, test, 'orders and replicas that are killed');
 
 let directory: string;
@@ -98,7 +98,7 @@ orders('grant and take back their credits once', async t => {
     for (let turn = first; ; turn += 1) {
       const status = await send(at(replicas, turn % 2), event);
       if (status === 200) break;
-      // 429: those who tell are many, and have a rate too.
+      // 429: the many senders share a rate.
       t.true([undefined, 429, 503].includes(status), `status ${status}`);
       await delay(RETRY_MS);
     }
@@ -111,7 +111,7 @@ orders('grant and take back their credits once', async t => {
     const back = { ...common, amount: REFUNDED, refund_id: 're-1' };
     const paid = { type: 'order.paid', timestamp, data };
     const refunded = { type: 'order.refunded', timestamp, data: back };
-    // Each twice, by two senders that begin with different replicas.
+    // Each twice, by senders that start with different replicas.
     return [paid, refunded, paid, refunded].map(
       (event, sender) => () => tell(event, index + sender),
     );
@@ -184,7 +184,7 @@ onDatabases(test, 'a cap and replicas that are killed', (test, dialect) => {
         await answer.arrayBuffer();
         if (answer.status < 500) return answer.status;
       } catch {
-        // Killed: the next one.
+        // Killed: try the next one.
       }
       await delay(20);
     }
@@ -212,7 +212,7 @@ onDatabases(test, 'a cap and replicas that are killed', (test, dialect) => {
     const used = async () => (await stores.apiKeys.find(key.id))?.capUse?.used;
     t.is(await used(), CAP);
 
-    // Jobs fail and give back while others are submitted, and a replica dies again.
+    // Jobs fail and release credits during submissions, and a replica dies again.
     const back = open.slice(0, 10);
     const second = Array.from({ length: REQUESTS / 2 }, (_, turn) => submit(turn));
     const failing = back.map(async job => {

@@ -1,4 +1,4 @@
-/** The program as it is started and ended: a process. Needs: removebg, mcp, portal. */
+/** As a process. Needs: removebg, mcp, portal. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -32,7 +32,7 @@ const MAIN = path.resolve(import.meta.dirname, '../../main.ts');
 const OPERATOR_KEY = 'k'.repeat(32);
 const CALLBACK_SECRET = 'only the caller knows this';
 
-/** The program that most tests share, from its first line to its last. */
+/** Most tests share one program. */
 let directory: string;
 let apiKey: string;
 let program: Program;
@@ -126,7 +126,7 @@ test('a control plane › takes a picture over REST to a registered node and bac
     `matting_control_jobs_total{${counted}} 1`,
     'matting_control_nodes{state="routable"} 1',
     'matting_control_queue_jobs 0',
-    // Faults that never happened are counted as well: an alert sees the first time.
+    // Zero counters let an alert see the first fault.
     ...faults.map(
       fault =>
         `matting_control_http_requests_total{route="/v1/matting",method="POST",status=${fault}} 0`,
@@ -194,7 +194,7 @@ test('a control plane › that is hurried hands waits over and gives jobs back t
   const [body, key] = [pictureBody(), 'one'];
   const answered = submit(http, body, key);
   await until(() => node.headers.length > before);
-  // Without its parent, no process would wait for a slow end.
+  // Without its parent it waits for nothing slow.
   hurried.disconnect();
   const answer = await answered;
   const handedOver = (await answer.json()) as { job_id: string; sync_timeout?: boolean };
@@ -233,14 +233,14 @@ test('a control plane that cannot start › says in one line which port is in us
 });
 
 test('a control plane that cannot start › says that a directory cannot be used, and ends with 78', async t => {
-  // The superuser may write into any directory: a device stands for one that cannot be.
+  // Root may write everywhere, so a device stands for a refused directory.
   const env = { ...environment(), MATTING_DATA_DIR: '/dev/null/data' };
   const refused = startMain(env);
   t.is(await refused.exited, 78);
   t.regex(refused.complaint, /^control plane: MATTING_STORAGE_URL: .* \(ENOTDIR\)\n$/);
 });
 
-/** Says with its last words which modules were loaded. */
+/** Prints the loaded modules at its end. */
 const TELL_LOADED = `
   import { registerHooks } from 'node:module';
   const loaded = [];
@@ -278,8 +278,7 @@ test('a package that settings switch off is not loaded', async t => {
     ofPackage('portal').filter(name =>
       /^account-area|^(?!documents).*-pages\.ts$|^(session|operator-pages)\//.test(name),
     ),
-    // The sweeper, commands, settings and the documents' frame need these; the guard of pages is
-    // not there.
+    // The sweeper, commands, settings and documents need these, but not the pages' guard.
     ['attempt-windows', 'ended-operator-sessions', 'roles', 'secret', 'session-store', 'visit'].map(
       name => `session/${name}.ts`,
     ),

@@ -1,4 +1,4 @@
-/** Blobs move from a directory to a bucket under load. Needs: object-storage, operations. */
+/** From a directory to a bucket, under load. Needs: object-storage, operations. */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -101,12 +101,12 @@ for (const kind of OBJECT_STORES) {
     return Buffer.from(await answer.arrayBuffer());
   }
 
-  /** Every link on every replica, with the same bytes as at first. */
+  /** Every link on every replica, with its first bytes. */
   async function readAll(): Promise<void> {
     for (const [link, bytes] of [...links]) {
       for (const plane of replicas) {
         const got = await read(plane, link).catch((error: Error) => error);
-        // One that has ended meanwhile: a load balancer would have taken the other.
+        // It ended meanwhile: a load balancer would have chosen the other.
         if (!Buffer.isBuffer(got) && !replicas.includes(plane)) continue;
         if (!Buffer.isBuffer(got)) failures.push(got.message);
         else if (!got.equals(bytes)) failures.push(`other bytes: ${link}`);
@@ -163,7 +163,7 @@ for (const kind of OBJECT_STORES) {
     return JSON.parse(out);
   }
 
-  /** All results are in the bucket, nothing else is, and each was paid once. */
+  /** The bucket has exactly the results, and each was paid once. */
   async function assertMoved(blobs: string): Promise<void> {
     const left: string[] = [];
     const old = await openStorage(blobs);

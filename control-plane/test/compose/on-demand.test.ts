@@ -1,4 +1,4 @@
-/** Two control planes take work while no node lives. Needs: removebg. */
+/** Needs: removebg. */
 import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { type Caller, pictureBody, type RestAnswer } from '@matting/core/test/support/replicas.ts';
@@ -30,8 +30,7 @@ test('a fleet that sleeps › is ready without a node, and answers who waits wit
   t.is(synchronous.status, 202);
   t.true(synchronous.body.sync_timeout);
   t.true(Number(synchronous.headers.get('retry-after')) > 0);
-  // The service accepts it though no node may be able to do it: it cannot know which node will
-  // come.
+  // Accepted, because the abilities of future nodes are unknown.
   const body = pictureBody({ background: 'white' });
   const odd = await replicas.post(caller, body, { path: JOBS });
   t.is(odd.status, 202, JSON.stringify(odd.body));

@@ -1,4 +1,4 @@
-/** Two control planes on one database keep each other's promises. Needs: removebg. */
+/** Needs: removebg. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -28,7 +28,7 @@ const SECRET = 'a raw callback secret of the tests';
 
 const cutOut: Script = exchange => exchange.cutOut();
 
-/** An end that is final where the image is at fault. */
+/** Final if the image is at fault. */
 const failing =
   (code: 'PROCESSING_FAILED' | 'INVALID_PARAMETER'): Script =>
   async exchange => {
@@ -58,7 +58,7 @@ function removebgBody(more: Record<string, unknown> = {}): Record<string, unknow
   return { image_file_b64: pictureBody().image_base64, ...more };
 }
 
-/** Waits of this process that the test sees, or makes shorter. */
+/** Records or shortens waits of this process. */
 function shortWaits(t: ExecutionContext, waitMs: number): sinon.SinonStub {
   const { wait } = WaitForJob.prototype;
   const stub = sinon.stub(WaitForJob.prototype, 'wait');
@@ -104,7 +104,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     return until(() => node.headers.length > before, 'the attempt');
   }
 
-  /** A picture to send, under a key of its own, of a caller with so many credits. */
+  /** With its own key, for a new caller. */
   async function newRequest(credits = 1, more: Record<string, unknown> = {}) {
     const caller = await replicas.createCaller(credits);
     return { caller, key: randomUUID(), body: pictureBody(more) };
@@ -117,7 +117,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     return { available, reserved, reserves: sums.reserve, charged: sums.charge };
   }
 
-  /** Inferences of a job, by what reached a node. */
+  /** Calls that reached a node. */
   function runsOf(jobId: string): number {
     return node.headers.filter(({ jobId: id }) => id === jobId).length;
   }
@@ -272,7 +272,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const other = await replicas.addKey(caller.accountId);
     const { accountId, apiKeyId } = caller;
     const by = { accountId, actor: { kind: 'operator' } } as const;
-    /** Reads what both answer to each, once what they remember of a key is over. */
+    /** Statuses from both, after their caches of keys expired. */
     const statuses = async (...of: Caller[]) => {
       const asked = of.flatMap(one =>
         [0, 1].map(replica => replicas.get(one, '/v1/account', { replica })),
@@ -450,7 +450,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     ];
     const [first, webp, others, unrendered] = answers.map(removebgJob);
     t.is(new Set([first, webp, others]).size, 3);
-    // A parameter that is not rendered makes no other picture.
+    // An ignored parameter makes no other picture.
     t.is(unrendered, first);
     const v1 = await replicas.post(caller, { image_base64: body.image_file_b64 });
     t.is(v1.status, 200);

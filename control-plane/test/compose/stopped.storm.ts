@@ -1,4 +1,4 @@
-/** Processes that stand still for longer than a lease are fenced off; nothing is lost. */
+/** Processes stopped for longer than a lease are fenced off; nothing is lost. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
@@ -88,7 +88,7 @@ onDatabases(test, 'processes that stop', (test, dialect) => {
       script: async exchange => {
         exchange.admit();
         const input = await exchange.receive();
-        // The first attempt is not over before its control plane stands still.
+        // The first attempt lasts until its control plane is stopped.
         if (exchange.header.attempt === 1) await held;
         exchange.answer(input);
       },
@@ -97,16 +97,16 @@ onDatabases(test, 'processes that stop', (test, dialect) => {
     await node.join(first.ports.registry);
     const { jobId, picture } = await submit(first.ports.http);
     await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
-    // SQLite has one writer: no other replica gets on while one stands still in a transaction.
+    // SQLite's one writer would block the other replica while stopped in a transaction.
     await transact(database, async () => void first.signal('SIGSTOP'));
     const second = await startReplica('second');
-    // The second registry keeps the node a member while the first one cannot.
+    // The second registry keeps the node a member meanwhile.
     await node.join(second.ports.registry);
     await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'take-over');
     const taken = await stores.jobs.find(jobId);
     release();
     first.signal('SIGCONT');
-    // Back: it answers again, so it has had time to bring its result.
+    // It answers again, so it had time to deliver its result.
     await until(async () => {
       const answer = await fetch(`http://127.0.0.1:${first.ports.http}/readyz`);
       return answer.ok;

@@ -1,4 +1,4 @@
-/** A replica's life by every method of the stores; no clock and no chance but ids. Needs: batches. */
+/** A replica's life by every method of the stores; only ids are random. Needs: batches. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { newBatch, type Stores } from '@matting/batches/test/fixtures.ts';

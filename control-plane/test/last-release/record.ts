@@ -16,7 +16,7 @@ import { series, storesOn } from '../fixtures.ts';
 import { liveOn } from './life.ts';
 import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';
 
-/** The migrations look at what there is, and lock: on an empty database that is nothing. */
+/** The migrations read and lock, which is nothing on an empty database. */
 const CHANGES_TABLES = /^\s*(?:create|alter|drop|insert|update)\b/i;
 
 /** The replay has no transactions. */

@@ -1,4 +1,4 @@
-/** The statements of a release as they were recorded, and their replay. */
+/** A release's recorded statements, and their replay. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -16,14 +16,14 @@ export interface Legacy {
   readonly token: string;
   readonly idempotencyKeyHash: string;
   readonly resultToken: string;
-  /** One job in each state, by the act that led to it. */
+  /** One job in each state, by the act that led there. */
   readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
   readonly available: number;
-  /** Of another account, none of whose jobs is open. */
+  /** Of another account, without open jobs. */
   readonly families: {
     readonly accountId: string;
     readonly apiKeyId: string;
-    /** A job that takes corrections, and had one. */
+    /** Correctable, and corrected once. */
     readonly correctable: string;
     /** One of its two items is no job yet. */
     readonly openBatch: string;
@@ -33,26 +33,26 @@ export interface Legacy {
 export interface Recorded {
   readonly sql: string;
   readonly parameters: readonly unknown[];
-  /** Rows that it answered with, or else rows that it changed. */
+  /** Answered, or else changed. */
   readonly rows: number;
 }
 
 export interface Snapshot {
-  /** The recording is of this: a version, or what CONTRIBUTING.md calls it. */
+  /** A version, or another name of CONTRIBUTING.md. */
   readonly release: string;
-  /** Hash, in full. */
+  /** In full. */
   readonly commit: string;
   readonly recordedAtMs: number;
-  /** Statements that make the release's tables, on an empty database. */
+  /** Create the release's tables in an empty database. */
   readonly schema: readonly Recorded[];
-  /** A replica's life before anybody migrates. */
+  /** A replica's life before the migration. */
   readonly before: readonly Recorded[];
   readonly legacy: Legacy;
-  /** Another one, of a replica that still runs when the tables are those of a later release. */
+  /** A replica's life after the migration to a later release. */
   readonly after: readonly Recorded[];
 }
 
-/** Why nothing is replayed where `readSnapshot` answers undefined. */
+/** Why `readSnapshot` answered undefined. */
 export const NOTHING_RECORDED =
   'nothing is before the baseline, so there is nothing to upgrade from';
 
@@ -60,7 +60,7 @@ function fileOf(dialect: DatabaseDialect): string {
   return path.join(import.meta.dirname, `${dialect}.json`);
 }
 
-/** Each text once; a step is the text's number, the parameters and the rows. */
+/** Each text once; a step has its number, parameters and rows. */
 interface Stored extends Omit<Snapshot, 'schema' | 'before' | 'after'> {
   readonly texts: readonly string[];
   readonly schema: readonly StoredStep[];
@@ -86,7 +86,7 @@ export function writeSnapshot(dialect: DatabaseDialect, snapshot: Snapshot): voi
   writeFileSync(fileOf(dialect), `${JSON.stringify(file)}\n`);
 }
 
-/** Undefined: nothing was recorded since all migrations were folded into one. */
+/** Undefined: nothing was recorded since the migrations were folded into one. */
 export function readSnapshot(dialect: DatabaseDialect): Snapshot | undefined {
   if (!existsSync(fileOf(dialect))) return undefined;
   const stored = JSON.parse(readFileSync(fileOf(dialect), 'utf8')) as Stored;
@@ -123,13 +123,13 @@ function decoded(parameter: unknown): unknown {
 const DAY_MS = 86_400_000;
 const READ_AT_MS = Date.now();
 
-/** A time keeps its distance to the replay, since the statements compare it with the database's clock. */
+/** Statements compare times with the database's clock, so they keep their distance to now. */
 function asOfNow(parameter: unknown, recordedAtMs: number): unknown {
   const isTime = typeof parameter === 'number' && Math.abs(parameter - recordedAtMs) < DAY_MS;
   return isTime ? parameter - recordedAtMs + READ_AT_MS : parameter;
 }
 
-/** Runs one after the other; each must do as much as it did when it was recorded. */
+/** In sequence; each must do as much as when recorded. */
 export async function replay(database: Database, steps: readonly Recorded[]): Promise<void> {
   for (const [index, { sql, parameters, rows }] of steps.entries()) {
     const where = `statement ${index}: ${sql}`;
