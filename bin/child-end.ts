@@ -1,6 +1,6 @@
 /**
- * The end of a child, waited for with a bound: one that sleeps in the kernel ignores SIGKILL, and
- * one that is gone may have left its pipes to a process of its own that does.
+ * Bounded waits for children: one asleep in the kernel ignores SIGKILL, and a dead one may have
+ * left its pipes to a process of its own.
  */
 import type { ChildProcess } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -10,17 +10,17 @@ export interface ChildEnd {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** The time in which the last output of a child that ended is read. */
+/** For the last output of an ended child. */
 const LAST_WORDS_MAX_MS = 1000;
-/** The time after SIGKILL until the parent stops waiting for a child. */
+/** Longest wait after SIGKILL. */
 export const KILL_MAX_MS = 5000;
 
-/** Resolves when it is gone and what it wrote is read. To be called as soon as it is spawned. */
+/** Resolves when the child is gone and its output read. Call it right after the spawn. */
 export async function endOf(child: ChildProcess): Promise<ChildEnd> {
   const closed = new Promise<void>(resolve => child.once('close', () => resolve()));
   const end = await new Promise<ChildEnd>(resolve => {
     child.once('exit', (code, signal) => resolve({ code, signal }));
-    // Why it could not be started is its owner's to read.
+    // The owner handles the start's error.
     child.on('error', () => {
       if (child.pid === undefined) resolve({ code: null, signal: null });
     });
@@ -30,7 +30,7 @@ export async function endOf(child: ChildProcess): Promise<ChildEnd> {
   return end;
 }
 
-/** @returns whether it is gone by then. One that is not is let go: nothing of it is waited for. */
+/** @returns true if it is gone by then; otherwise nobody waits for it any more */
 export async function killWithin(
   child: ChildProcess,
   end: Promise<ChildEnd>,
@@ -42,7 +42,6 @@ export async function killWithin(
   return false;
 }
 
-/** Whether `work` was over before the time was. */
 export async function withinMs(maxMs: number, work: Promise<unknown>): Promise<boolean> {
   const over = new AbortController();
   const timeUp = delay(maxMs, false, { signal: over.signal }).catch(() => false);
@@ -53,7 +52,7 @@ export async function withinMs(maxMs: number, work: Promise<unknown>): Promise<b
   }
 }
 
-/** Closes what ties it to this process, so that it does not keep it up. */
+/** Closes all handles of the child, so that it does not keep this process running. */
 function letGo(child: ChildProcess): void {
   if (child.connected) child.disconnect();
   for (const stream of child.stdio ?? []) stream?.destroy();

@@ -1,7 +1,4 @@
-/**
- * The supervisor's part of the environment. It reads little, since the programs that it starts
- * check their own variables: only what it needs to give each of them its part of one machine.
- */
+/** The supervisor's own settings. The programs that it starts check theirs themselves. */
 import path from 'node:path';
 import { EnvReader } from '@matting/program/env.ts';
 import {
@@ -20,39 +17,35 @@ export const ROOT = path.resolve(import.meta.dirname, '..');
 
 export type Ports = Readonly<Record<keyof typeof PORTS, number>>;
 
-/** One node, which serves one plan or model. */
 export interface NodePlace {
-  /** Undefined: what `env` says. */
+  /** undefined: the setting in `env`. */
   readonly model: string | undefined;
   readonly port: number;
   readonly httpPort: number;
 }
 
 export interface SupervisorConfig {
-  /** The REST API listens here. Everything else of the single machine stays on loopback. */
+  /** For the REST API. Everything else listens on loopback. */
   readonly host: string;
   readonly ports: Ports;
-  /** One for each plan and model that is offered, the default first. */
+  /** One for each offered plan and model, the default first. */
   readonly nodes: readonly [NodePlace, ...NodePlace[]];
-  /** Absolute. */
   readonly dataDir: string;
-  /** Absolute. */
   readonly modelDir: string;
-  /** Absolute. */
   readonly addedModelsDir: string;
-  /** Undefined: one is made, unless the programs have it in a file. */
+  /** undefined: generated, unless the programs read it from a file. */
   readonly nodeToken: string | undefined;
-  /** Undefined: the node takes what the machine has. */
+  /** undefined: the node uses the whole machine. */
   readonly profile: 'small' | undefined;
-  /** Links start with it. It has no trailing slash. undefined: the address that it listens on. */
+  /** Without a trailing slash. undefined: the listening address. */
   readonly baseUrl: string | undefined;
-  /** The environment as given, handed on to the programs, and the default of what is offered. */
+  /** For the programs. */
   readonly env: Readonly<Record<string, string>>;
 }
 
 const PORT_MAX = 65_535;
 
-/** @throws ConfigError naming every variable that is not usable. */
+/** @throws ConfigError names every unusable variable */
 export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): SupervisorConfig {
   const reader = new EnvReader(env);
   const dataDir = readDataDir(reader);
@@ -83,7 +76,7 @@ export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): Supe
   return config;
 }
 
-/** The further nodes listen on the ports above those of the first one. */
+/** Further nodes listen on the ports above the first one's. */
 function placeNodes(
   reader: EnvReader,
   others: readonly string[],
@@ -103,26 +96,26 @@ function placeNodes(
   return [{ model: undefined, port: ports.node, httpPort: ports.nodeHttp }, ...further];
 }
 
-/** Where the data and the models lie. None holds a secret. */
+/** Directories of data and models, not secret. */
 const PLACES = ['MATTING_DATA_DIR', 'MATTING_MODEL_DIR', 'MATTING_PROVIDER_DIR'] as const;
 
-/** A command of `matting` that works in another terminal, which lacks these settings. */
+/** A command for another terminal, which lacks these settings. */
 export function commandLine({ env }: Pick<SupervisorConfig, 'env'>, command: string): string {
   const places = PLACES.flatMap(name => {
     const place = env[name];
     return place ? [`${name}=${quoted(path.resolve(place))}`] : [];
   });
   const line = [...places, `npm run matting -- ${command}`].join(' ');
-  // Its value may hold a password. A shell takes what follows for a comment.
+  // The value may contain a password. The shell ignores the comment.
   return env.MATTING_DATABASE_URL ? `${line}   # set MATTING_DATABASE_URL first` : line;
 }
 
-/** For a shell of POSIX. */
+/** For a POSIX shell. */
 function quoted(text: string): string {
   return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** The two programs find each other by these: the system cannot choose one, nor two be the same. */
+/** The programs find each other by these, so they must be fixed and different. */
 function readPorts(reader: EnvReader): Ports {
   const read = (name: keyof Ports) => {
     const { variable, ...declared } = PORTS[name];

@@ -1,7 +1,4 @@
-/**
- * `matting cutout`: sets the whole service up on free ports with a data directory of its own, sends
- * photos through the real REST path, writes the cut-outs and leaves nothing running.
- */
+/** `matting cutout`: runs a temporary service and sends photos through its REST API. */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -26,7 +23,7 @@ import type { Terminal } from './terminal.ts';
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
 const POLL_MS = 500;
 
-/** Variables of the caller that the private stack takes: how to infer, never where to store. */
+/** Settings that the temporary service takes over: how to infer, never where to store. */
 const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
   'MATTING_COMMERCIAL_USE',
   'MATTING_ENGINE_THREADS',
@@ -44,32 +41,29 @@ const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
 ]);
 
 export interface CutoutOptions {
-  /** An empty list means the picture that comes with the project. */
+  /** Empty: the demo picture. */
   readonly images: readonly string[];
-  /** The file to write; its ending chooses the format. Only with one image. */
+  /** Its ending chooses the format. Only for a single image. */
   readonly out: string | undefined;
-  /** A plan or a model; the node's own plan where absent. */
+  /** Default: the node's own plan. */
   readonly model?: string | undefined;
-  /** A picture in which no subject is seen fails, in place of an empty result. */
+  /** Fails if there is no subject, instead of writing an empty result. */
   readonly failWithoutSubject?: boolean | undefined;
-  /** The cut-outs get no finishing if it is absent. */
   readonly finishing?: GivenFinishing;
 }
 
-/** `--json` prints it. */
+/** Printed by `--json`. */
 export interface Cutout {
   readonly image: string;
-  /** Absolute. */
   readonly file: string;
-  /** Media type. */
   readonly content_type: string;
   readonly width: number;
   readonly height: number;
   readonly size_bytes: number;
   readonly warnings: readonly string[];
-  /** The models that made it, if the caller named one. */
+  /** If the caller named one. */
   readonly models?: Job['models'];
-  /** The time from the request to the file. */
+  /** From the request to the file. */
   readonly duration_ms: number;
   readonly stages_ms: Readonly<Record<string, number>>;
 }
@@ -124,7 +118,7 @@ export async function cutout(
     };
     let startedAtMs = performance.now();
     const models = async (starting: AbortSignal) => {
-      // One picture does not earn a comparison of runtimes back.
+      // A comparison of runtimes takes longer than one picture.
       await fetchModels(given, terminal, starting, ['--unmeasured']);
       startedAtMs = performance.now();
       terminal.activity('Starting a temporary service');
@@ -158,7 +152,6 @@ export async function cutout(
   }
 }
 
-/** One node, which serves what the caller names. */
 function serving(named: string | undefined, config: SupervisorConfig, ports: Ports) {
   const { MATTING_MODELS_OFFERED: _, ...env } = config.env;
   const model = named === env.MATTING_MODEL ? undefined : named;
@@ -166,7 +159,7 @@ function serving(named: string | undefined, config: SupervisorConfig, ports: Por
   return { ...config, ports, nodes: [node], env } satisfies SupervisorConfig;
 }
 
-/** Everything that can be wrong with the arguments, before anything is started. */
+/** Finds all errors of the arguments before anything starts. */
 async function planTasks(options: CutoutOptions): Promise<Task[]> {
   const images = options.images.length > 0 ? options.images : [DEMO_IMAGE];
   if (options.out !== undefined && images.length > 1) {
@@ -203,7 +196,7 @@ function formatOf(out: string): OutputFormat {
   throw new CommandError(`${out} must end in one of ${known}`, 64);
 }
 
-/** Reads the header of the file, so that the command refuses a text before it fetches weights. */
+/** Refuses a wrong file before weights are fetched. */
 async function requireImage(image: string, sizeBytes: number): Promise<void> {
   const file = await open(image);
   try {
@@ -253,7 +246,7 @@ async function cutOne(
   if (!download.ok) throw new CommandError(`cannot download the result: HTTP ${download.status}`);
   const bytes = Buffer.from(await download.arrayBuffer());
   const durationMs = performance.now() - startedAtMs;
-  // Never half a file under the name that was asked for.
+  // The name never has half a file.
   const partial = partialName(task.out);
   try {
     await writeFile(partial, bytes);
@@ -296,7 +289,7 @@ function isFinal(job: Job): boolean {
   return job.status === 'succeeded' || job.status === 'failed' || job.status === 'expired';
 }
 
-/** A problem+json answer carries code and detail itself, a failed job in its error. */
+/** problem+json has code and detail itself, a failed job in its error. */
 function failureOf(image: string, body: Job & { code?: string; detail?: string }): string {
   const failure = body.error ?? { code: body.code, detail: body.detail };
   return `${image}: ${failure.code ?? 'failed'}: ${failure.detail ?? 'no details'}`;
@@ -312,7 +305,7 @@ function report(terminal: Terminal, cutout: Cutout): void {
   if (stages.length > 0) terminal.line(`  ${stages.join(', ')}`);
 }
 
-/** `decode;dur=12.3, infer;dur=690` (W3C Server-Timing) by name, in order, in whole ms. */
+/** `decode;dur=12.3, infer;dur=690` (W3C Server-Timing) in whole ms. */
 function parseServerTiming(header: string): Record<string, number> {
   const stages = header
     .split(',')

@@ -1,7 +1,4 @@
-/**
- * Fetches, checks and prepares the configured model's weights before anything starts. The node's
- * own CLI does it; this shows its steps as a bar.
- */
+/** Runs the node's CLI to fetch and prepare the model, and shows its steps as a bar. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { constants } from 'node:fs';
 import { createInterface } from 'node:readline';
@@ -12,31 +9,28 @@ import { NODE_CLI, requireDirectory } from './stack.ts';
 import { modelEnv } from './stack-programs.ts';
 import type { Terminal } from './terminal.ts';
 
-/** A step as `models fetch --progress-json` prints it, one a line. */
+/** A line of `models fetch --progress-json`. */
 interface Step {
   readonly event: 'terms' | 'fetch' | 'prepare' | 'done';
-  /** The first line says which model runs, and under which terms. */
+  /** In the first line: the model and its terms. */
   readonly terms?: string;
   readonly model: string;
   readonly receivedBytes?: number;
   readonly totalBytes?: number;
   readonly step?: string;
-  /** The width of the model's input in pixels. */
+  /** Of the model's input, in pixels. */
   readonly width?: number;
   readonly height?: number;
-  /** Path of a prepared file that is not used. */
+  /** A prepared file that is not used. */
   readonly path?: string;
   readonly reason?: string;
 }
 
 const LAST_WORDS_CHARACTERS_MAX = 4096;
-/** The time from an interruption until the parent kills the child. */
+/** From an interruption to SIGKILL. */
 const INTERRUPTED_MAX_MS = 5000;
 
-/**
- * Resolves with one line for the person at the terminal: what will run, and under what terms.
- * @throws CommandError with the CLI's own line; so where MATTING_COMMERCIAL_USE refuses a model.
- */
+/** @returns the model and its terms, in one line @throws CommandError with the CLI's own message */
 export async function fetchModels(
   config: SupervisorConfig,
   terminal: Terminal,
@@ -44,9 +38,9 @@ export async function fetchModels(
   how: readonly '--unmeasured'[] = [],
 ): Promise<string> {
   await requireDirectory(config.modelDir, 'MATTING_MODEL_DIR', constants.R_OK | constants.X_OK);
-  // An abort that has been is not told again.
+  // An earlier abort emits no event.
   signal.throwIfAborted();
-  // A damaged file is for a person to see, not to be replaced behind their back.
+  // A person must decide about a damaged file; it is not replaced silently.
   const args = [NODE_CLI, 'models', 'fetch', '--progress-json', '--refuse-altered', ...how];
   const child = spawn(process.execPath, args, {
     env: modelEnv(config, config.nodes[0]),
@@ -62,7 +56,7 @@ export async function fetchModels(
   });
   let shown = '';
   let terms = '';
-  // Checked again under the lock.
+  // The CLI checks twice, the second time under its lock.
   let discarded: string | undefined;
   createInterface(child.stdout).on('line', line => {
     const step = JSON.parse(line) as Step;
@@ -88,12 +82,12 @@ export async function fetchModels(
       code ?? 1,
     );
   }
-  // Warnings, such as a start without OpenVINO because PyPI cannot be reached.
+  // Warnings, such as a start without OpenVINO because PyPI is unreachable.
   for (const line of lastWords.split('\n')) if (line.startsWith('matting: ')) terminal.line(line);
   return terms;
 }
 
-/** The child removes half a file. Resolves when it is gone, or was killed and does not die. */
+/** Lets the child remove an incomplete file. Resolves when it is gone, or ignores SIGKILL. */
 async function endSoon(
   child: ChildProcess,
   end: Promise<ChildEnd>,

@@ -1,4 +1,3 @@
-/** The fields of finishing as options of a command line, under their names. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { parseFinishing } from '@matting/proto/contract/finishing/fields.ts';
 import { FINISHING_FIELDS, type FinishingField } from '@matting/proto/contract/finishing/table.ts';
@@ -8,13 +7,13 @@ import { misuse } from 'matting-client/src/command/command-error.ts';
 import { readBackground } from 'matting-client/src/command/options.ts';
 import { FINISHING_OPTIONS } from 'matting-client/src/finishing-fields.ts';
 
-/** Commander gives the options in this form. */
+/** From commander. */
 export type GivenFinishing = Readonly<Record<string, string | boolean | undefined>> & {
   readonly backgroundFile?: string;
 };
 
 export interface FinishingWishes {
-  /** The texts by the names of their fields, as in a form. */
+  /** By field, as in a form. */
   readonly texts: ReadonlyMap<FinishingField, string>;
   readonly backgroundFile: Uint8Array | undefined;
 }
@@ -26,10 +25,7 @@ export function addFinishingOptions(command: Command): Command {
   return command;
 }
 
-/**
- * Nonsense is told before anything is sent, in the words of the interface.
- * @throws CommandError, also where the file of the background cannot be used.
- */
+/** Checks the fields before anything is sent. @throws CommandError */
 export async function readFinishing(
   given: GivenFinishing,
   outputFormat: OutputFormat,

@@ -1,7 +1,3 @@
-/**
- * Finds out whether a node may run on a GPU here, and what `matting up` says if it could and does
- * not.
- */
 import { execFile } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -12,7 +8,7 @@ const COMMAND = 'nvidia-smi';
 
 type HostConfig = Pick<SupervisorConfig, 'env' | 'modelDir'>;
 
-/** Whether the settings name a GPU, or say `auto` and a provider is installed. */
+/** The settings name a GPU, or are `auto` with an installed provider. */
 export async function mayUseGpu(config: HostConfig): Promise<boolean> {
   const { MATTING_EXECUTION_PROVIDER: provider } = config.env;
   return isAuto(provider) ? await isInstalled(config) : provider !== 'cpu';
@@ -27,7 +23,7 @@ async function isInstalled({ env, modelDir }: HostConfig): Promise<boolean> {
   return (await readdir(providerDir).catch(() => [])).length > 0;
 }
 
-/** Undefined where there is no GPU, CUDA is installed, or the operator chose another provider. */
+/** undefined: no GPU, CUDA is installed, or the operator chose another provider. */
 export async function gpuHint(config: SupervisorConfig): Promise<string | undefined> {
   const { env } = config;
   if (!isAuto(env.MATTING_EXECUTION_PROVIDER) || (await isInstalled(config))) return undefined;
@@ -38,7 +34,7 @@ export async function gpuHint(config: SupervisorConfig): Promise<string | undefi
   return `${state}; run ${install}, then start again (docs/gpu.md)`;
 }
 
-/** One that hangs is left behind after its time. */
+/** Does not wait for a process that ignores SIGKILL. */
 function firstGpu(env: Readonly<Record<string, string>>): Promise<string | undefined> {
   return new Promise(resolve => {
     const args = ['--query-gpu=name', '--format=csv,noheader'];

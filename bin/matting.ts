@@ -1,6 +1,6 @@
 /**
- * The one command of the project: `up` and `cutout` run both programs, `remove` calls a service over
- * REST, everything else is a command of one program's own CLI. It imports neither program.
+ * The `matting` command: `up` and `cutout` run both programs, `remove` calls a service, and all
+ * others run a program's own CLI. It imports neither program.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, writeSync } from 'node:fs';
@@ -19,7 +19,7 @@ import { up } from './up.ts';
 
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/cli.ts');
 
-/** Commands passed on unread: the program that runs each, and what it is about. */
+/** Commands that a program's own CLI handles. */
 const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: string }> = new Map([
   ['accounts', { main: CONTROL_PLANE_CLI, about: 'create and list accounts' }],
   ['keys', { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' }],
@@ -39,14 +39,14 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
   ['providers', { main: NODE_CLI, about: 'install, list and check GPU providers' }],
 ]);
 
-/** The command could not be understood: EX_USAGE of sysexits.h. */
+/** EX_USAGE of sysexits.h. */
 const USAGE_EXIT_CODE = 64;
-/** EX_UNAVAILABLE: something that the command needs is missing. */
+/** EX_UNAVAILABLE: something is missing. */
 const UNAVAILABLE_EXIT_CODE = 69;
-/** How soon it is noticed that the process or the terminal that started this one is gone. */
+/** Checks whether the parent process and the terminal still exist. */
 const GONE_POLL_MS = 500;
 
-/** Commander gives the options in this form. */
+/** From commander. */
 interface CutoutCommand extends GivenFinishing {
   readonly out?: string;
   readonly model?: string;
@@ -71,8 +71,8 @@ function watchSignals(): void {
 }
 
 /**
- * A terminal that is closed tells the leader of its session alone, which is not always a shell that
- * passes it on: `ssh -t host make -C matting start` leaves make waiting for this.
+ * A closed terminal signals only its session's leader, which may not pass it on: with `ssh -t host
+ * make -C matting start` make waits for this process.
  */
 function endWithoutTerminal(): void {
   try {
@@ -82,7 +82,7 @@ function endWithoutTerminal(): void {
   }
 }
 
-/** A make that was killed does not tell its children. */
+/** A killed make does not signal its children. */
 function watchParent(): void {
   const parent = process.ppid;
   setInterval(() => {
@@ -94,15 +94,12 @@ function keepStack(started: Stack): void {
   stack = started;
 }
 
-/** Both programs have a doctor: `--node` asks for the node's. */
+/** `doctor --node` runs the node's doctor. */
 function mainOf(main: string, args: readonly string[]): string {
   return args[0] === 'doctor' && args.includes('--node') ? NODE_CLI : main;
 }
 
-/**
- * An image for containers has the files of one program, or of both.
- * @throws CommandError
- */
+/** A container image may have only one program. @throws CommandError */
 function requirePrograms(...mains: readonly string[]): void {
   const missing = mains.find(main => !existsSync(main));
   if (missing === undefined) return;
@@ -118,7 +115,7 @@ function requirePrograms(...mains: readonly string[]): void {
 async function handOn(main: string, args: readonly string[]): Promise<number> {
   requirePrograms(main);
   const child = spawn(process.execPath, [main, ...args], { stdio: 'inherit' });
-  // The terminal sends Ctrl-C to both; the CLI decides.
+  // The terminal sends Ctrl-C to both processes, and the CLI decides.
   process.on('SIGINT', () => undefined);
   process.on('SIGTERM', () => child.kill('SIGTERM'));
   const code = await new Promise<number | null>(resolve => child.once('close', resolve));
@@ -126,7 +123,7 @@ async function handOn(main: string, args: readonly string[]): Promise<number> {
 }
 
 async function main(argv: readonly string[]): Promise<number> {
-  // The program that has the command answers `help keys`, as it does `keys --help`.
+  // The program answers `help keys` like `keys --help`.
   const args = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '--help'] : argv;
   const handed = HANDED_ON.get(args[0] ?? '');
   if (handed !== undefined) return handOn(mainOf(handed.main, args), args);
@@ -172,7 +169,7 @@ async function main(argv: readonly string[]): Promise<number> {
   return 0;
 }
 
-/** One line for a person; a stack only for what no person can mend. */
+/** A stack trace only for errors that the user cannot fix. */
 function explain(error: unknown): number {
   terminal.quiet();
   if (ending.signal.aborted) return 130;
@@ -195,11 +192,11 @@ function explain(error: unknown): number {
   return 70;
 }
 
-/** Errors of the file system: no rights, no room. Their messages name the file. */
+/** Such as missing rights or space. The messages name the file. */
 function isSystemError(error: unknown): error is NodeJS.ErrnoException {
   return error instanceof Error && 'syscall' in error && 'path' in error;
 }
 
 process.exitCode = await main(process.argv.slice(2)).catch(explain);
-// Handles that are left (a fetch's keep-alive connections) must not hold the terminal.
+// Remaining handles (kept connections of fetch) must not hold the terminal.
 process.exit();

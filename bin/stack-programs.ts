@@ -1,4 +1,4 @@
-/** The programs of a stack as children: what each is given, and in which order they end. */
+/** The stack's programs as children: their environments and the order in which they end. */
 import path from 'node:path';
 import { type NodePlace, ROOT, type SupervisorConfig } from './config.ts';
 import { type ProgramExit, SupervisedProgram } from './supervised-program.ts';
@@ -10,14 +10,14 @@ export const LOOPBACK = '127.0.0.1';
 
 export interface ProgramsOptions {
   readonly config: SupervisorConfig;
-  /** All programs get these. */
+  /** For all programs. */
   readonly tokens: Readonly<Record<string, string>>;
   readonly logDir: string;
-  /** Something the person at the terminal should know. */
+  /** Shows a line to the user. */
   readonly say: (line: string) => void;
 }
 
-/** A control plane and a node for each model; each is started once. */
+/** Each is started once. */
 export class Programs {
   readonly #options: ProgramsOptions;
   #controlPlane: SupervisedProgram | undefined;
@@ -28,7 +28,7 @@ export class Programs {
     this.#options = options;
   }
 
-  /** Resolves when it could not start. */
+  /** Resolves if it could not start. */
   startControlPlane(): Promise<ProgramExit> {
     const { config, tokens, logDir, say } = this.#options;
     this.#controlPlane = new SupervisedProgram({
@@ -41,7 +41,7 @@ export class Programs {
     return this.#controlPlane.firstExit;
   }
 
-  /** Resolves when it could not start. */
+  /** Resolves if it could not start. */
   startNode(place: NodePlace): Promise<ProgramExit> {
     const { config, tokens, logDir, say } = this.#options;
     const suffix = place === config.nodes[0] ? '' : `-${place.model}`;
@@ -60,7 +60,7 @@ export class Programs {
     for (const program of [this.#controlPlane, ...this.#nodes]) program?.keepUp();
   }
 
-  /** The nodes first: what they admitted comes back while the control plane can still store it. */
+  /** Nodes first: the control plane can then still store what they finish. */
   readonly stop = (): Promise<void> => {
     this.#stopping ??= this.#stopInOrder();
     return this.#stopping;
@@ -77,8 +77,8 @@ export class Programs {
 }
 
 /**
- * For developers: notifications reach receivers on this machine. Not set if others can call, on
- * another address or by a name in front: others must not reach loopback.
+ * Lets callbacks reach this machine, for developers. Not if others can call the service (by another
+ * address or name): they must not reach loopback.
  */
 const OWN_CALLBACKS = {
   MATTING_ALLOW_HTTP_CALLBACKS: 'true',
@@ -89,13 +89,13 @@ function isForThisMachine({ host, baseUrl }: SupervisorConfig): boolean {
   return baseUrl === undefined && /^(127\.|::1$|localhost$)/.test(host);
 }
 
-/** The environment of the control plane and of its CLI, which does not need the token. */
+/** Also for the CLI, which needs no token. */
 export function controlPlaneEnv(config: SupervisorConfig): Record<string, string> {
   return {
     ...(isForThisMachine(config) ? OWN_CALLBACKS : {}),
-    // People who try the service read jobs by curl, a browser or a generated client.
+    // People who try the service read jobs with curl, a browser or a generated client.
     MATTING_READS_REQUIRE_IDEMPOTENCY_KEY: 'false',
-    // The nodes and the scraper run on this machine; the operator may configure another address.
+    // Nodes and scraper run on this machine, unless the operator configures another address.
     MATTING_REGISTRY_HOST: LOOPBACK,
     MATTING_METRICS_HOST: LOOPBACK,
     ...config.env,
@@ -111,10 +111,10 @@ export function nodeName({ model }: NodePlace): string {
   return model === undefined ? 'inference node' : `inference node of ${model}`;
 }
 
-/** Settings of what `env` itself names. */
+/** They apply to the model in `env` only. */
 const OF_GIVEN_MODEL = ['MATTING_QUALITY', 'MATTING_PRECISION'];
 
-/** The environment of a node that serves a named model, and of the command that fetches it. */
+/** Also for the command that fetches the model. */
 export function modelEnv(
   { env, modelDir, addedModelsDir }: SupervisorConfig,
   { model }: Pick<NodePlace, 'model'>,
@@ -125,7 +125,7 @@ export function modelEnv(
   return { ...Object.fromEntries(others), ...dirs, MATTING_MODEL: model };
 }
 
-/** Nodes of one machine share its memory, and none has the id of another. */
+/** Nodes of one machine share its memory and need different ids. */
 export function nodeEnv(config: SupervisorConfig, place: NodePlace): Record<string, string> {
   const { nodes, ports } = config;
   const { MATTING_NODE_ID: id } = config.env;

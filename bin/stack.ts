@@ -1,7 +1,6 @@
 /**
- * The whole service on one machine: a control plane on SQLite and a node for each model that is
- * offered, as child processes that know nothing of each other but an address and a token. `up` and
- * `cutout` are made of it.
+ * The whole service on one machine: a control plane on SQLite and a node for each offered model, as
+ * child processes that share only addresses and a token.
  */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -26,58 +25,57 @@ export const NODE_CLI = path.join(ROOT, 'inference-node/cli.ts');
 
 /** A first start on a CPU takes seconds. */
 const READY_TIMEOUT_MS = 300_000;
-/** Engines of a GPU open one after the other, for up to 5 min each. */
+/** A GPU's engines open one after another, up to 5 min each. */
 const READY_TIMEOUT_GPU_MS = 1_800_000;
 const READY_POLL_MS = 50;
 const ANSWER_TIMEOUT_MS = 5000;
 /** In the data directory. */
 export const NODE_TOKEN_FILE = 'node-token';
-/** The form that the programs accept in MATTING_NODE_TOKEN. */
+/** As in MATTING_NODE_TOKEN. */
 const TOKEN = /^[\x21-\x7e]{16,256}$/;
 const CLI_OUTPUT_CHARACTERS_MAX = 64 * 1024;
-/** A command that writes a few rows; a database that does not answer in this time never will. */
+/** Far more than a command with a few rows needs. */
 const CLI_TIMEOUT_MS = 120_000;
 
-/** The work that goes on while the programs start. */
+/** Runs while the programs start. */
 export interface StackSetup {
-  /** Brings the models into their directory. The nodes start once it has resolved. */
+  /** Fetches the models. The nodes start afterwards. */
   readonly models: (signal: AbortSignal) => Promise<void>;
-  /** Made on the very first start of a data directory. */
+  /** Created at the first start of a data directory. */
   readonly account: {
     readonly name: string;
     readonly credits: number;
-    /** Mail of the person who owns it, where a link is to sign them in. */
+    /** Email of the owner, for a sign-in link. */
     readonly owner?: string;
   };
-  /** Called once, as soon as it is there, also where the start fails later. */
+  /** Called once the account exists, even if the start fails later. */
   readonly onAccount: (account: Bootstrap) => void;
-  /** Something the person at the terminal should know. */
+  /** Shows a line to the user. */
   readonly say: (line: string) => void;
 }
 
 export interface Stack {
-  /** Links start with it. It has no trailing slash. */
+  /** Without a trailing slash. */
   readonly baseUrl: string;
-  /** Address of the service for this machine, without the proxy that others use. */
+  /** For this machine, without the proxy in front. */
   readonly localUrl: string;
   readonly logDir: string;
-  /** Finishes what runs, then ends all programs. Idempotent. */
+  /** Finishes running jobs, then ends all programs. Idempotent. */
   stop(): Promise<void>;
-  /** During `stop`: no more patience. */
+  /** Shortens a running `stop`. */
   hurry(): Promise<void>;
 }
 
 export interface Bootstrap {
   readonly created: boolean;
   readonly apiKey: string | undefined;
-  /** Signs the owner in, once; undefined: none was asked for, or nobody can sign in there. */
+  /** Signs the owner in, once. undefined: not requested, or sign-in is off. */
   readonly signInLink: string | undefined;
 }
 
 /**
- * Starts all programs and resolves once a photo can be sent. Whatever does not wait for the other
- * goes on side by side: the models come while the control plane loads, the account is made while
- * the engines warm up. On any failure nothing is left running.
+ * Resolves when a photo can be sent. Models are fetched while the control plane loads, and the
+ * account is created while engines warm up. A failure leaves nothing running.
  * @throws CommandError
  */
 export async function startStack(
@@ -97,16 +95,16 @@ export async function startStack(
     await setup.models(starting);
     const readyMaxMs = await nodeReadyMaxMs(config);
     const exits: Promise<never>[] = [];
-    // One after the other: engines warm up with all cores.
+    // Sequential, because engines warm up with all cores.
     for (const place of config.nodes) {
-      // A failure in the meantime ended the start, so nothing more begins.
+      // A failure meanwhile has ended the start.
       starting.throwIfAborted();
       const exit = programs.startNode(place);
       exits.push(exit.then(ended => failedStart(nodeName(place), ended, logDir)));
       const nodeUrl = `http://${LOOPBACK}:${place.httpPort}/readyz`;
       await Promise.race([untilOk(nodeUrl, starting, readyMaxMs), ...exits]);
     }
-    // With the exits: a program that ends before it is kept up would be waited for for ever.
+    // With the exits, because nobody restarts a program before `keepUp`.
     await Promise.race([untilOk(`${localUrl}/readyz`, starting), ...exits]);
   };
   let bootstrap: Promise<void> | undefined;
@@ -126,14 +124,14 @@ export async function startStack(
     return { baseUrl: config.baseUrl ?? localUrl, localUrl, logDir, stop, hurry };
   } catch (error) {
     over.abort();
-    // The start's own error is the one to tell.
+    // The caller gets the start's own error.
     const accountSettled = bootstrap?.catch(() => undefined);
     await Promise.all([programs.hurry(), programs.stop(), accountSettled]);
     throw error;
   }
 }
 
-/** Makes an account with credits and a key on the first start, and its owner's link on each. */
+/** Creates the account at the first start only, and a link at each. */
 async function bootstrapAccount(
   config: SupervisorConfig,
   { name, credits, owner }: StackSetup['account'],
@@ -145,19 +143,18 @@ async function bootstrapAccount(
   return { created: made.created, apiKey: made.api_key, signInLink: made.sign_in_link };
 }
 
-/** Five ports that are free now, for a stack beside another. */
 export async function findStackPorts(): Promise<Ports> {
   const [http, registry, metrics, node, nodeHttp] = await findFreePorts(5);
   return { http, registry, metrics, node, nodeHttp };
 }
 
-/** The host for a URL by which this machine reaches a server bound to `host`. */
+/** The host by which this machine reaches a server bound to `host`. */
 function urlHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return LOOPBACK;
   return host.includes(':') ? `[${host}]` : host;
 }
 
-/** How long a node may be `starting`: one that fails ends by itself, and is not waited for. */
+/** Longest start of a node. A failed one exits by itself. */
 export async function nodeReadyMaxMs(config: SupervisorConfig): Promise<number> {
   return (await mayUseGpu(config)) ? READY_TIMEOUT_GPU_MS : READY_TIMEOUT_MS;
 }
@@ -177,7 +174,7 @@ async function untilOk(
   throw new CommandError(`the service was not ready within ${maxMs / 1000} s; see its logs`);
 }
 
-/** Uses node:http, since fetch loads a library on the cores that everything else waits for. */
+/** Uses node:http: fetch would load a library while everything else needs the cores. */
 function answersOk(url: string, signal: AbortSignal): Promise<boolean> {
   const within = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]);
   return new Promise(resolve => {
@@ -185,7 +182,7 @@ function answersOk(url: string, signal: AbortSignal): Promise<boolean> {
       answer.resume();
       resolve(answer.statusCode === 200);
     });
-    // Not listening yet: the programs' own exits tell when it never will.
+    // Not listening yet. The programs' exits end the wait if they never will.
     request.once('error', () => resolve(false));
   });
 }
@@ -199,7 +196,7 @@ function failedStart(name: string, exit: ProgramExit, logDir: string): never {
   );
 }
 
-/** Makes it where it is missing. A directory of models may be read-only: it is filled once. */
+/** Creates it if missing. A directory of models may be read-only. */
 export async function requireDirectory(
   directory: string,
   variable: string,
@@ -243,14 +240,14 @@ function listenError(host: string, port: number): Promise<string | undefined> {
 }
 
 async function tokensOf({ nodeToken, env, dataDir }: SupervisorConfig) {
-  // The programs read the file, and follow it.
+  // The programs read and follow the file.
   if (env.MATTING_NODE_TOKEN_FILE) return {};
   return { MATTING_NODE_TOKEN: nodeToken ?? (await readOrMakeToken(dataDir)) };
 }
 
 /**
- * Shared by the programs and kept, so that a node started by hand can be given it too. The file
- * appears complete or not at all: two starts at once get the same one, a full disk leaves none.
+ * Stores the token, so that a node started by hand can use it. The file appears atomically: two
+ * simultaneous starts get the same token, and a full disk leaves none.
  * @throws CommandError
  */
 async function readOrMakeToken(dataDir: string): Promise<string> {
@@ -259,7 +256,7 @@ async function readOrMakeToken(dataDir: string): Promise<string> {
   try {
     if (!existsSync(file)) {
       await writeFile(temporary, randomBytes(32).toString('base64url'), { mode: 0o600 });
-      // A link, not a rename: the first writer's token stands.
+      // A link, not a rename, so that the first writer wins.
       await link(temporary, file).catch(unlessThere);
     }
     const token = (await readFile(file, 'utf8')).trim();
@@ -279,7 +276,7 @@ function unlessThere(error: NodeJS.ErrnoException): void {
   if (error.code !== 'EEXIST') throw error;
 }
 
-/** Runs a program's CLI to its end and gives its standard output. @throws CommandError */
+/** Returns the CLI's standard output. @throws CommandError */
 async function runCli(
   main: string,
   args: readonly string[],
@@ -288,7 +285,7 @@ async function runCli(
   const child = spawn(process.execPath, [main, ...args], {
     env: { ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
-    // Ctrl-C is for the supervisor: a command that was begun says what it made.
+    // Ctrl-C is for the supervisor. A running command finishes and reports what it created.
     detached: true,
   });
   let output = '';

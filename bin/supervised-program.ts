@@ -1,17 +1,15 @@
 /**
- * One program of the single-machine stack as a child: its log in a file, its last words kept for
- * the person at the terminal, started again when it dies on its own.
+ * A program of the stack as a child, with a log file, restarted if it dies unexpectedly.
  *
  * | state    | entered                                  | left                                        |
  * |----------|------------------------------------------|---------------------------------------------|
  * | running  | spawn                                    | exit                                        |
- * | waiting  | an unexpected exit, once `keepUp`        | after the back-off: running; stop: stopped  |
+ * | waiting  | an unexpected exit, after `keepUp`       | after the back-off: running; stop: stopped  |
  * | stopped  | exit after stop, or before `keepUp`; a   | never                                       |
  * |          | stop that even SIGKILL does not end      |                                             |
  *
- * The child sits in a process group of its own, so that Ctrl-C reaches the supervisor alone, and
- * holds an IPC channel: when the supervisor is gone, however it went, the channel closes and the
- * child ends.
+ * The child has its own process group, so that Ctrl-C reaches only the supervisor. Its IPC channel
+ * closes when the supervisor dies, and then it ends.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, renameSync, statSync, writeSync } from 'node:fs';
@@ -19,39 +17,39 @@ import path from 'node:path';
 import { type ChildEnd, endOf, KILL_MAX_MS, killWithin, withinMs } from './child-end.ts';
 
 export interface ProgramExit extends ChildEnd {
-  /** The end of what it wrote to stderr. */
+  /** The end of stderr. */
   readonly lastWords: string;
 }
 
 export interface SupervisedProgramOptions {
-  /** The name for people, such as "control plane". */
+  /** Such as "control plane". */
   readonly name: string;
-  /** Absolute path of its main. */
+  /** Absolute. */
   readonly main: string;
   readonly env: Readonly<Record<string, string>>;
   readonly logFile: string;
-  /** Something the person at the terminal should know. */
+  /** Shows a line to the user. */
   readonly say: (line: string) => void;
   readonly patience?: Partial<Patience>;
 }
 
-/** How long a program that was told to end is waited for, ms. */
+/** Waits for a program that should end. */
 export interface Patience {
   readonly stopMs: number;
-  /** The time to stop after a second request. */
+  /** After a second request. */
   readonly hurriedStopMs: number;
-  /** The time to end after SIGKILL. */
+  /** After SIGKILL. */
   readonly killMs: number;
 }
 
 const BACKOFF_MS = [250, 1000, 2000, 5000, 10_000];
-/** A program that lived this long starts over at the first back-off. */
+/** After this time the back-off starts over. */
 const STABLE_AFTER_MS = 60_000;
 const LAST_WORDS_CHARACTERS_MAX = 4096;
-/** A log larger than this when the program starts is set aside as `.1`, replacing the one before. */
+/** At a start a larger log is renamed to `.1`. */
 const LOG_BYTES_MAX = 50 * 1024 * 1024;
 const PATIENCE: Patience = {
-  // The programs finish what they admitted within 130 s and have 20 s to close.
+  // The programs finish admitted work within 130 s and close within 20 s.
   stopMs: 150_000,
   hurriedStopMs: 5000,
   killMs: KILL_MAX_MS,
@@ -69,7 +67,7 @@ export class SupervisedProgram {
   #startedAtMs = 0;
   #lastWords = '';
   #logOpen = true;
-  /** The program was killed and does not die. */
+  /** It ignores SIGKILL. */
   #givenUp = false;
   readonly #left = Promise.withResolvers<void>();
   readonly #firstExit: Promise<ProgramExit>;
@@ -89,29 +87,29 @@ export class SupervisedProgram {
     return this.#child?.pid;
   }
 
-  /** Resolves when it ended before `keepUp` was called: it could not start. */
+  /** Resolves if it ended before `keepUp`: it could not start. */
   get firstExit(): Promise<ProgramExit> {
     return this.#firstExit;
   }
 
-  /** Starts the program again after each unexpected exit from now on. */
+  /** Restarts it after each unexpected exit from now on. */
   keepUp(): void {
     this.#keepUp = true;
   }
 
-  /** Asks it to end and waits; kills it when it does not. */
+  /** Kills it if it does not end in time. */
   async stop(): Promise<void> {
     this.#stopping = true;
     await this.#endWithin(this.#patience.stopMs);
     this.#closeLog();
   }
 
-  /** A second request to end: the program hurries, and is killed soon. */
+  /** A second request to end. */
   async hurry(): Promise<void> {
     await this.#endWithin(this.#patience.hurriedStopMs);
   }
 
-  /** Resolves when it is gone, or was killed and does not die. */
+  /** Resolves when it is gone, or ignores SIGKILL. */
   async #endWithin(maxMs: number): Promise<void> {
     const child = this.#child;
     const end = this.#end;
@@ -166,7 +164,7 @@ export class SupervisedProgram {
     try {
       writeSync(this.#log, text);
     } catch {
-      // A full disk must not end what keeps the programs up; the last words are kept above.
+      // A full disk must not end the supervisor.
     }
   }
 

@@ -1,12 +1,11 @@
-/** Writes to a person: plain lines, and one live line in a terminal. */
 import type { WriteStream } from 'node:tty';
 
 const SPINNER = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const SPINNER_INTERVAL_MS = 90;
 const BAR_COLUMNS = 28;
-/** Columns of a terminal that does not say. */
+/** If the terminal's width is unknown. */
 const COLUMNS_UNKNOWN = 80;
-/** Without a terminal a fetch reports its progress in these steps. */
+/** Steps of progress without a terminal. */
 const PLAIN_STEP_PERCENT = 25;
 
 export class Terminal {
@@ -21,7 +20,7 @@ export class Terminal {
   constructor(out: WriteStream = process.stdout) {
     this.#out = out;
     this.#live = out.isTTY === true;
-    // A closed terminal, a pipe without a reader: what runs goes on, or drains, unseen.
+    // The terminal was closed, or nobody reads the pipe: the work continues unseen.
     out.on('error', () => undefined);
   }
 
@@ -31,7 +30,7 @@ export class Terminal {
     this.#draw();
   }
 
-  /** Shows the current activity: a spinner with the seconds in a terminal, one line elsewhere. */
+  /** A spinner with seconds in a terminal, otherwise one line. */
   activity(text: string): void {
     this.#percentSaid = -1;
     this.#activity = text;
@@ -48,7 +47,6 @@ export class Terminal {
     this.#draw();
   }
 
-  /** How far the activity is, in bytes. */
   progress(text: string, receivedBytes: number, totalBytes: number | undefined): void {
     const percent =
       totalBytes === undefined || totalBytes === 0

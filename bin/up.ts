@@ -1,4 +1,4 @@
-/** `matting up`: the whole service on this machine, until it is told to end. */
+/** `matting up`: the whole service on this machine. */
 import path from 'node:path';
 import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
 import { commandLine, loadSupervisorConfig, type SupervisorConfig } from './config.ts';
@@ -10,9 +10,9 @@ import type { Terminal } from './terminal.ts';
 
 const FIRST_ACCOUNT = 'default';
 const FIRST_CREDITS = 1000;
-/** The path starts in the folder in which `make start` runs. */
+/** Relative to the directory of `make start`. */
 const DEMO_PHOTO = 'docs/images/demo.jpg';
-/** Nobody gets mail there: who signs in by its link may invite others. */
+/** Receives no mail. Whoever signs in by its link may invite others. */
 const FIRST_OWNER = 'owner@localhost';
 
 /** Runs until `signal` aborts. @throws CommandError, ConfigError */
@@ -40,7 +40,7 @@ export async function up(
   };
   const setup = { models, account, onAccount, say };
   const stack = await startStack(config, setup, signal).catch(error => {
-    // Nobody can read the key later.
+    // The key cannot be shown later.
     if (apiKey !== undefined) sayKey(terminal, config, apiKey);
     throw error;
   });
@@ -76,7 +76,7 @@ export async function up(
   }
 }
 
-/** Below everything else, where it is found. */
+/** The last lines, so that they are found. */
 function sayKey(terminal: Terminal, config: SupervisorConfig, apiKey: string): void {
   terminal.line('');
   terminal.line(`API key with ${FIRST_CREDITS} credits, shown only now:  ${apiKey}`);
@@ -84,7 +84,7 @@ function sayKey(terminal: Terminal, config: SupervisorConfig, apiKey: string): v
   terminal.line(`More credits: ${commandLine(config, grant)}`);
 }
 
-/** The one that the account area shows, of the demo picture. */
+/** The same as in the account area, with the demo picture. */
 function sayCurlLine(
   terminal: Terminal,
   { env }: SupervisorConfig,
@@ -100,7 +100,7 @@ function sayCurlLine(
   }
 }
 
-/** Says nothing of a token that the operator set and knows. */
+/** Only for a generated token: an operator knows a configured one. */
 function sayGrpc(terminal: Terminal, { nodes, dataDir, nodeToken, env }: SupervisorConfig): void {
   if (nodeToken !== undefined || env.MATTING_NODE_TOKEN_FILE) return;
   const file = path.join(dataDir, NODE_TOKEN_FILE);

@@ -1,8 +1,8 @@
 /**
- * Builds the package for callers into client/build: JavaScript and types, for `import` and for
- * `require`, as client.tgz. The workspace has no version, so that nobody packs it with npm by
- * mistake. The build writes the project's version into the manifest.
- * main.ts [folder of a client, whose project is one above; its own unless given]
+ * Builds client.tgz into client/build: JavaScript and types for `import` and `require`. The
+ * workspace has no version, so that npm cannot pack it unbuilt; the built package gets the
+ * project's.
+ *   main.ts [folder of a client below its project; default: its own]
  */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,17 +1,16 @@
-/** One request under way: its time limit, the caller's signal, and the file of its answer. */
 import { noAnswer } from './errors.ts';
 import type { Patience } from './patience.ts';
 
 /** Between two pieces of an answer. */
 const PIECE_MS_MAX = 60_000;
 
-/** The client must end it, or the caller's signal keeps it in memory. */
+/** Must be ended, or the caller's signal keeps it in memory. */
 export class Attempt {
   readonly #controller = new AbortController();
   readonly #patience: Patience;
   readonly #onAbort = () => this.#controller.abort(this.#patience.signal?.reason);
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Set if the time limit ended the attempt. */
+  /** Set if the time was over. */
   timedOut: Error | undefined;
 
   constructor(patience: Patience) {
@@ -23,7 +22,7 @@ export class Attempt {
     return this.#controller.signal;
   }
 
-  /** Allows this much time from now, within the time of the whole call. */
+  /** From now on, within the call's own time. */
   allow(maxMs: number): void {
     clearTimeout(this.#timer);
     const ms = Math.max(1, Math.min(maxMs, this.#patience.leftMs));
@@ -43,7 +42,7 @@ export class Attempt {
   }
 }
 
-/** Pieces of a file as they come. The caller must read to the end, or call `end`. */
+/** Read it to its end, or end it. */
 export class PieceReader {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   readonly #attempt: Attempt;
@@ -51,13 +50,12 @@ export class PieceReader {
   constructor(response: Response, attempt: Attempt) {
     this.#reader = response.body?.getReader();
     this.#attempt = attempt;
-    // The time limit does not count the time that the consumer takes.
+    // Time of the consumer does not count.
     attempt.pause();
   }
 
   /**
-   * Undefined at the end. Rejects with NO_ANSWER if the answer breaks off, or with the reason of
-   * the caller's signal.
+   * undefined: the end. Rejects with NO_ANSWER for a broken answer, or with the signal's reason.
    */
   async read(): Promise<Uint8Array | undefined> {
     const attempt = this.#attempt;
@@ -76,7 +74,7 @@ export class PieceReader {
 
   end(): void {
     this.#attempt.end();
-    // The client does not need the rest of the body, and a broken body was already reported.
+    // The rest is not needed, and a broken body was already reported.
     this.#reader?.cancel().catch(() => undefined);
   }
 }

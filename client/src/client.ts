@@ -1,4 +1,3 @@
-/** The client: one object for a service and a key, good for any number of calls at once. */
 import { errorOfJob, errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
 import {
   ANSWER_MS_DEFAULT,
@@ -45,15 +44,15 @@ export const PATHS = {
   models: '/v1/models',
 } as const;
 
-/** The service neither compares nor stores the key of a read, but may require one. */
+/** A read may need a key, but the service ignores its value. */
 const READ_KEY = 'read';
-/** Jobs on one page of a list: the service's bound. */
+/** The service's bound on a page. */
 const LIST_MAX = 100;
-/** Time between two polls of a job if the service does not name one. */
+/** If the service states no time. */
 const POLL_MS = 1000;
-/** Time between the first two polls of a batch. Later ones follow the service's Retry-After. */
+/** Between the first two reads of a batch. Later the service states the time. */
 const FIRST_POLL_MS = 250;
-/** Pause before the client submits a job again that failed with `retryable`. */
+/** Before a job that failed temporarily is submitted again. */
 const FIRST_PAUSE_MS = 1000;
 
 type FinalJob = Exclude<Job, QueuedJob | ProcessingJob>;
@@ -67,14 +66,14 @@ const STATUSES: ReadonlySet<unknown> = new Set<Job['status']>([
 ]);
 
 export interface MattingClientOptions {
-  /** The address of the service, such as `https://matting.example.com`. */
+  /** For example `https://matting.example.com`. */
   readonly baseUrl: string | URL;
   readonly apiKey: string;
-  /** Default: the runtime's. Replace it for a proxy or a test. */
+  /** Replaces the runtime's, for a proxy or a test. */
   readonly fetch?: Fetch;
   /**
-   * Longest wait for an answer before the client sends the request again. Default: 150 s. The
-   * service itself waits for a job up to 120 s.
+   * Longest wait for an answer before a retry. Default: 150 s, since the service waits 120 s for a
+   * job.
    */
   readonly answerMsMax?: number;
 }
@@ -83,22 +82,21 @@ export type CallOptions = PatienceOptions;
 
 export interface SubmitOptions extends CallOptions {
   /**
-   * Identifies the submission, in 1 to 128 printable ASCII characters. Store it where it survives
-   * this process: a later call with the same key is not charged again. Default: a new key for each
-   * call and its retries.
+   * Names the picture in 1 to 128 printable ASCII characters. Store it outside of this process:
+   * another call with the same key is not charged again. Default: a new key for each call.
    */
   readonly idempotencyKey?: string | undefined;
 }
 
 type Downloadable = string | URL | Pick<SucceededJob, 'result'>;
 
-/** A cut-out whose file the caller still has to read. */
+/** A cut-out whose file is not read yet. */
 export interface OpenCutOut extends ResultFile {
   readonly jobId: string;
-  /** The download link, valid for a day. It needs no key. */
+  /** Valid for a day, without a key. */
   readonly url: string;
   readonly idempotencyKey: string;
-  /** `null`: the service saw no subject. `undefined`: the service did not say. */
+  /** null: no subject. undefined: not reported. */
   readonly subject: Subject | null | undefined;
   readonly warnings: readonly ResultWarning[];
 }
@@ -113,19 +111,24 @@ async function wholeOf<T extends ResultFile>({ pieces, sizeBytes: _, ...rest }: 
   return { ...rest, bytes: await collect(pieces) };
 }
 
+/**
+ * @example
+ * const client = new MattingClient({ baseUrl: 'http://127.0.0.1:8080', apiKey });
+ * const { bytes } = await client.cutOut({ image: await readImage('photo.jpg') });
+ */
 export class MattingClient {
   readonly #baseUrl: string;
   readonly #authorization: string;
   readonly #transport: Transport;
 
-  /** @throws TypeError if the address or the key is not valid */
+  /** @throws TypeError: an invalid address or key */
   constructor(options: MattingClientOptions) {
     const { baseUrl, apiKey, fetch } = options;
     const url = new URL(baseUrl);
     if (!/^https?:$/.test(url.protocol) || url.username !== '' || url.search + url.hash !== '') {
       throw new TypeError('baseUrl must be http(s)://host[:port][/path]');
     }
-    // Untyped programs pass undefined if the environment lacks the variable.
+    // Callers without types pass undefined for an unset variable.
     if (!apiKey) throw new TypeError('apiKey is missing: is MATTING_API_KEY set?');
     if (!/^[!-~]+$/.test(apiKey)) throw new TypeError('apiKey must be printable ASCII');
     this.#baseUrl = url.href.replace(/\/+$/, '');
@@ -137,15 +140,15 @@ export class MattingClient {
   }
 
   /**
-   * Cuts out a picture. Tries until it has the result, or an error that no retry can change, or
-   * until the time is over.
-   * @throws MattingError; the signal's reason after an abort
+   * Submits a picture and returns its cut-out. Retries until it succeeds, fails permanently, or the
+   * call gives up.
+   * @throws MattingError; the signal's reason
    */
   async cutOut(request: MattingRequest, options: SubmitOptions = {}): Promise<CutOut> {
     return wholeOf(await this.openCutOut(request, options));
   }
 
-  /** Like `cutOut`, but streams the file: for large files, and for writing to a disk. */
+  /** `cutOut` for large files: the file is streamed. */
   async openCutOut(request: MattingRequest, options: SubmitOptions = {}): Promise<OpenCutOut> {
     const idempotencyKey = keyOf(options);
     const patience = new Patience(options);
@@ -158,15 +161,15 @@ export class MattingClient {
     }
     const { job_id: jobId, result } = outcome;
     const file = await openResult(this.#transport, result.url, patience);
-    // A service of version 0.1.0 leaves out these fields.
+    // A service of 0.1.0 reports less.
     const { url, subject, warnings = [] } = result;
     return { jobId, url, subject, warnings, idempotencyKey, ...file };
   }
 
   /**
-   * Submits a picture and does not wait for its job.
-   * @returns the job as it is now; for a repeated key perhaps final already
-   * @throws MattingError; the signal's reason after an abort
+   * Submits a picture without waiting.
+   * @returns the job, which may be final if the key was used before
+   * @throws MattingError; the signal's reason
    */
   async submit(request: MattingRequest, options: SubmitOptions = {}): Promise<Job> {
     const idempotencyKey = keyOf(options);
@@ -175,7 +178,7 @@ export class MattingClient {
     return jobOf(await this.#post(PATHS.jobs, submission, idempotencyKey, patience));
   }
 
-  /** Submits a picture and waits for its job, with the retries of `cutOut`. Downloads nothing. */
+  /** Submits a picture and waits, with retries as in `cutOut`, without a download. */
   async run(request: MattingRequest, options: SubmitOptions = {}): Promise<SucceededJob> {
     const idempotencyKey = keyOf(options);
     const patience = new Patience(options);
@@ -186,8 +189,8 @@ export class MattingClient {
   }
 
   /**
-   * Corrects the result of a job that was submitted with `correctable`. Waits for the new job like
-   * `run`. A correction costs nothing.
+   * Corrects the result of a job submitted with `correctable`, and waits. A new job, free of
+   * charge.
    */
   async correct(
     job: string | Pick<Job, 'job_id'>,
@@ -203,15 +206,14 @@ export class MattingClient {
     return outcome;
   }
 
-  /** The job as it is now. */
   async job(jobId: string, options: CallOptions = {}): Promise<Job> {
     return jobOf(await this.#get(jobPath(jobId), new Patience(options)));
   }
 
   /**
    * Waits until the job has succeeded.
-   * @throws MattingError with the code of a failed job: if it is `retryable`, submit it again with
-   * the same key; RESULT_EXPIRED if the result is gone
+   * @throws MattingError with the failed job's code: if `retryable`, submit it again with the same
+   * key; RESULT_EXPIRED: the result is gone
    */
   async wait(job: string | Pick<Job, 'job_id'>, options: CallOptions = {}): Promise<SucceededJob> {
     const jobId = typeof job === 'string' ? job : job.job_id;
@@ -220,12 +222,12 @@ export class MattingClient {
     return outcome;
   }
 
-  /** Yields the jobs of this API key, the newest first. */
+  /** The API key's jobs, newest first. */
   jobs(filter: JobFilter = {}, options: CallOptions = {}): AsyncGenerator<Job> {
     return this.#list<'jobs', Job>('jobs', filter, options);
   }
 
-  /** Yields the batches of this API key, the newest first. */
+  /** The API key's batches, newest first. */
   batches(filter: BatchFilter = {}, options: CallOptions = {}): AsyncGenerator<Batch> {
     return this.#list<'batches', Batch>('batches', filter, options);
   }
@@ -247,20 +249,19 @@ export class MattingClient {
   }
 
   /**
-   * Cancels a queued job, or deletes the result of a succeeded one.
-   * @returns the job afterwards
-   * @throws MattingError JOB_NOT_CANCELLABLE while a node processes it
+   * Cancels a queued job, or deletes a result. @throws MattingError JOB_NOT_CANCELLABLE: a node has
+   * the job
    */
   async deleteJob(jobId: string, options: CallOptions = {}): Promise<Job> {
     return jobOf(await this.#ask('DELETE', jobPath(jobId), new Patience(options)));
   }
 
-  /** Submits 1 to 1,000 pictures by their addresses. One key is one batch. */
+  /** Submits 1 to 1,000 addresses of pictures. One key is one batch. */
   submitBatch(request: BatchRequest, options: SubmitOptions = {}): Promise<Batch> {
     return this.#postBatch(PATHS.batches, request, options);
   }
 
-  /** Submits the failed items of a finished batch as a new batch, with the same fields. */
+  /** Submits the failed items of a finished batch as a new batch with the same fields. */
   submitBatchAgain(
     batchId: string,
     callback: Pick<BatchRequest, 'callback_url' | 'callback_secret'> = {},
@@ -279,7 +280,7 @@ export class MattingClient {
     return batchOf(await this.#get(batchPath(batchId), new Patience(options)));
   }
 
-  /** Waits until every item has ended, with success or not. */
+  /** Waits until every item has ended, even if some fail. */
   async waitForBatch(batchId: string, options: CallOptions = {}): Promise<Batch> {
     const patience = new Patience(options);
     for (const pause = new Backoff(FIRST_POLL_MS); ; ) {
@@ -293,7 +294,7 @@ export class MattingClient {
     }
   }
 
-  /** Yields the items in their order, each with the current state of its job. */
+  /** Yields the items in order, as jobs. */
   async *batchResults(batchId: string, options: CallOptions = {}): AsyncGenerator<BatchResult> {
     for (let cursor = 0; ; ) {
       const path = `${batchPath(batchId)}/results${queryOf({ limit: LIST_MAX, cursor })}`;
@@ -304,7 +305,7 @@ export class MattingClient {
     }
   }
 
-  /** Reads a page of results. If the answer breaks off, reads the page again. */
+  /** Reads a page of results, with retries. */
   async #page(path: string, patience: Patience) {
     const isFile = (type: string) => type.startsWith('application/jsonl');
     const request = { method: 'GET', url: this.#url(path), isFile } as const;
@@ -328,17 +329,17 @@ export class MattingClient {
     }
   }
 
-  /** Cancels the items that no node has begun, and returns their credits. */
+  /** Cancels items that no node has begun, and returns their credits. */
   async cancelBatch(batchId: string, options: CallOptions = {}): Promise<Batch> {
     return batchOf(await this.#ask('DELETE', batchPath(batchId), new Patience(options)));
   }
 
-  /** Downloads the file of a job or of a result link. */
+  /** Downloads the file of a job or a result link. */
   async download(from: Downloadable, options: CallOptions = {}): Promise<Download> {
     return wholeOf(await this.openDownload(from, options));
   }
 
-  /** Like `download`, but streams the file. */
+  /** `download` as a stream. */
   async openDownload(from: Downloadable, options: CallOptions = {}): Promise<ResultFile> {
     const link = typeof from === 'string' || from instanceof URL ? String(from) : from.result.url;
     return openResult(this.#transport, link, new Patience(options));
@@ -350,8 +351,8 @@ export class MattingClient {
   }
 
   /**
-   * Reads the account's usage: by default the last 30 days, by day.
-   * @param question dates in UTC, `2026-11-21`, both included, at most 366 days
+   * The account's use: by default the last 30 days, by day.
+   * @param question dates in UTC, `2026-11-21`, inclusive, at most 366 days
    */
   async usage(
     question: { readonly from?: string; readonly to?: string; readonly group?: UsageGroup } = {},
@@ -363,14 +364,14 @@ export class MattingClient {
     return bodyOf<Usage>(answer, body => body.usage !== undefined);
   }
 
-  /** Lists the names that a request can have in `model`. */
+  /** The names for `model`. */
   async listModels(options: CallOptions = {}): Promise<readonly Model[]> {
     type Body = { readonly models: readonly Model[] };
     const answer = await this.#get(PATHS.models, new Patience(options));
     return bodyOf<Body>(answer, body => Array.isArray(body.models)).models;
   }
 
-  /** Returns the succeeded job, or the answer that is the file itself. */
+  /** Returns the succeeded job, or an answer that is its file. */
   async #carryOut(
     path: string,
     submission: Submission,
@@ -383,7 +384,7 @@ export class MattingClient {
       if (isFileAnswer(answer)) return answer;
       const outcome = refusalOf(answer) ?? outcomeOf(await this.#final(jobOf(answer), patience));
       if (!(outcome instanceof MattingError)) return outcome;
-      // A job that failed with `retryable` frees its key, so the same request makes a new job.
+      // A job that failed temporarily has freed its key, so the same request makes a new job.
       if (!outcome.retryable) throw outcome;
       await patience.beforeRetry(outcome, again);
     }
@@ -393,7 +394,6 @@ export class MattingClient {
     return isOpen(job) ? this.#follow(job.job_id, patience) : job;
   }
 
-  /** Reads the job until it is final. */
   async #follow(jobId: string, patience: Patience): Promise<FinalJob> {
     for (;;) {
       const answer = await this.#get(jobPath(jobId), patience);
@@ -432,7 +432,7 @@ export class MattingClient {
     return ask(this.#transport, { method, url: this.#url(path), headers }, patience);
   }
 
-  /** The URL is always of this service: no answer can make the client send the key elsewhere. */
+  /** Always of this service, so that no answer can send the key elsewhere. */
   #url(path: string): string {
     return `${this.#baseUrl}${path}`;
   }
@@ -448,10 +448,7 @@ function keyOf({ idempotencyKey = newKey() }: SubmitOptions): string {
   throw new TypeError('idempotencyKey must be 1 to 128 printable ASCII characters');
 }
 
-/**
- * Not a secret: it must only differ from the other keys of this API key. Node 18 has no global
- * crypto.
- */
+/** Not a secret, only unique. Node 18 has no global crypto. */
 function newKey(): string {
   const random = globalThis.crypto?.randomUUID?.();
   const digits = () => Math.random().toString(36).slice(2, 12);
@@ -494,7 +491,6 @@ function outcomeOf(job: FinalJob): SucceededJob | MattingError {
   return new MattingError('the result is no longer kept', parts);
 }
 
-/** The error, if the service refused the request. */
 function refusalOf({ status, json }: Answer): MattingError | undefined {
   return status >= 400 && isProblem(json) ? errorOfProblem(status, json) : undefined;
 }
@@ -524,7 +520,7 @@ function accepting(accept: string, submission: Submission): Submission {
   return { ...submission, headers: { ...submission.headers, accept } };
 }
 
-/** Reads the headers of an answer that is the picture itself. */
+/** From the headers of an answer that is the picture. */
 function saidOf(
   { headers }: FileAnswer,
   base: string,
@@ -537,7 +533,7 @@ function saidOf(
   };
 }
 
-/** No subject: a share of 0 and no box. Nothing known: neither. */
+/** A share of 0 means no subject. Without a share it is unknown. */
 function subjectOf(box: string | null, share: string | null): Subject | null | undefined {
   if (share === null) return undefined;
   const [left, top, width, height] = (box ?? '').split(',').map(Number);

@@ -1,7 +1,6 @@
-/** One class for the errors of the service and of this client. */
 import type { FieldError, JobError, Problem } from './types.ts';
 
-/** The service's codes; docs/errors.md has a heading for each. A later service may add some. */
+/** See docs/errors.md. A later service may have more. */
 export const ERROR_CODES = [
   'INVALID_REQUEST',
   'INVALID_IMAGE_SOURCE',
@@ -44,8 +43,8 @@ export const ERROR_CODES = [
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
 /**
- * Codes of this client. `NO_ANSWER`: no connection, a broken one, half an answer, or no answer in
- * time. `UNREADABLE_ANSWER`: somebody else answered, such as a proxy with a page.
+ * `NO_ANSWER`: no connection, a broken one, or no answer in time. `UNREADABLE_ANSWER`: not the
+ * service's, such as a proxy's page.
  */
 export type ClientErrorCode = 'NO_ANSWER' | 'UNREADABLE_ANSWER';
 
@@ -60,22 +59,21 @@ export interface MattingErrorParts {
   readonly cause?: unknown;
 }
 
-/** The message is for people and may change: recognise errors by `code`. */
+/** Distinguish errors by `code`. The message is for people and may change. */
 export class MattingError extends Error {
   readonly code: MattingErrorParts['code'];
-  /** The status of the HTTP answer. undefined: there was none, or the job failed after it. */
+  /** undefined: no HTTP answer, or the job failed after it. */
   readonly status: number | undefined;
   /**
-   * Whether the same request may succeed later. The client has already retried such errors until
-   * the call's time was over. Continue with the same Idempotency-Key, and nothing is charged twice.
+   * The same request may succeed later. True only after the call's time or retries are used up:
+   * continue with the same Idempotency-Key, and nothing is charged twice.
    */
   readonly retryable: boolean;
-  /** The job of the error, if there is one. */
   readonly jobId: string | undefined;
-  /** Quote it when you ask the operator of the service. */
+  /** For questions to the service's operator. */
   readonly requestId: string | undefined;
   readonly fieldErrors: readonly FieldError[];
-  /** The wait that Retry-After requests. */
+  /** From Retry-After. */
   readonly retryAfterMs: number | undefined;
 
   constructor(detail: string, parts: MattingErrorParts) {

@@ -1,26 +1,22 @@
-/**
- * Sends a request again until it has a final answer, as docs/requests.md says under "Retries and
- * idempotency". This file knows no jobs.
- */
+/** Sends a request, with the retries of docs/requests.md, "Retries and idempotency". */
 import { Attempt, PieceReader } from './attempt.ts';
 import { errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
 import { Backoff, type Patience, parseRetryAfterMs } from './patience.ts';
 
-/** The client repeats requests that get one of these. */
 const RETRIED_STATUSES = [429, 500, 502, 503, 504];
-/** The service waits up to 120 s for a job before it answers. */
+/** The service waits at most 120 s for a job. */
 export const ANSWER_MS_DEFAULT = 150_000;
-/** The service's bound on the time for sending a body. */
+/** The service's bound for sending a body. */
 const BODY_MS_MAX = 120_000;
 const FIRST_PAUSE_MS = 500;
-/** The most bytes of a JSON answer. A job has some 1000. */
+/** A job has about 1000 bytes. */
 const JSON_BYTES_MAX = 4 * 1024 * 1024;
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
 export interface Transport {
   readonly fetch: Fetch;
-  /** The longest time for an answer, without the time for sending the body. */
+  /** From the request to its answer, without sending the body. */
   readonly answerMsMax: number;
 }
 
@@ -29,20 +25,20 @@ export interface Request {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string | Uint8Array | FormData;
-  /** Whether an answer of this media type is the file, and not a page of another program. */
+  /** Accepts a media type as the file, not as a proxy's page. */
   readonly isFile?: (mediaType: string) => boolean;
 }
 
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
-  /** The body of a JSON answer. */
+  /** Of a JSON answer. */
   readonly json: unknown;
-  /** The body of an answer that is a file. */
+  /** Of an answer that is a file. */
   readonly pieces: PieceReader | undefined;
 }
 
-/** Returns the first answer that no retry can change. */
+/** Returns the first final answer. */
 export async function ask(
   transport: Transport,
   request: Request,
@@ -56,7 +52,7 @@ export async function ask(
   }
 }
 
-/** Returns an answer, or the reason to send the same request again. */
+/** Returns an answer, or the reason for a retry. */
 async function tryOnce(
   { fetch, answerMsMax }: Transport,
   request: Request,
@@ -67,10 +63,10 @@ async function tryOnce(
   let handedOn = false;
   try {
     attempt.allow(answerMsMax + (request.body === undefined ? 0 : BODY_MS_MAX));
-    // A redirect would turn a POST into a GET, or take the key elsewhere.
+    // A redirect would turn a POST into a GET, or send the key elsewhere.
     const redirect = request.headers.authorization === undefined ? 'follow' : 'manual';
     const { method, headers, url } = request;
-    // The runtimes have different types for a body.
+    // The runtimes' types of a body differ.
     const body = (request.body ?? null) as NonNullable<RequestInit['body']> | null;
     const { signal } = attempt;
     const response = await fetch(url, { method, headers, body, redirect, signal });
@@ -87,7 +83,7 @@ async function tryOnce(
     const json: unknown = JSON.parse(text);
     if (!retried) return { ...plainParts(response), json, pieces: undefined };
     const retryAfterMs = parseRetryAfterMs(response.headers.get('retry-after'));
-    // The service says that the same request would fail again, whatever its status.
+    // The problem says that a retry fails, whatever the status.
     const isFinal = isProblem(json) && !json.retryable;
     if (isFinal) return { ...plainParts(response), json, pieces: undefined };
     if (isProblem(json)) return errorOfProblem(response.status, json, retryAfterMs);
@@ -125,8 +121,8 @@ function isJson({ headers }: Response): boolean {
 }
 
 /**
- * A result link may redirect to a storage, by a URL that is valid for a minute. After that the
- * storage refuses it. The link then gives another URL, or says that it has expired.
+ * A result link may redirect to a storage URL that is valid for a minute. If the storage refuses
+ * it, the link gives another, or reports that it has expired.
  */
 function isStaleRedirect(response: Response): boolean {
   return response.redirected && [403, 404].includes(response.status) && !isJson(response);

@@ -1,4 +1,4 @@
-/** Files on a disk, for Node, Deno and Bun. The rest of the package does not need a disk. */
+/** Files for Node, Deno and Bun. The rest of the package needs no file system. */
 import { createHash } from 'node:crypto';
 import { open, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
@@ -6,8 +6,8 @@ import { MattingError } from './errors.ts';
 import { IMAGE_BYTES_MAX } from './submission.ts';
 
 /**
- * Reads a whole image file.
- * @throws MattingError IMAGE_TOO_LARGE before it reads; the system's errors
+ * @throws MattingError IMAGE_TOO_LARGE before it reads the file; system errors
+ * @example const image = await readImage('photo.jpg');
  */
 export async function readImage(path: string | URL | Uint8Array): Promise<Uint8Array> {
   const file = await open(path as string);
@@ -24,14 +24,15 @@ export async function readImage(path: string | URL | Uint8Array): Promise<Uint8A
 }
 
 /**
- * Writes a temporary file in the same folder, and renames it when it is whole.
+ * Writes to a temporary name and renames the complete file.
  * @returns its size in bytes
+ * @example await saveImage('cutout.png', [bytes]);
  */
 export async function saveImage(
   path: string,
   pieces: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
 ): Promise<number> {
-  // Never longer than a name may be, however long the target's name is.
+  // Short enough for any target's name.
   const digest = createHash('sha256').update(basename(path)).digest('hex').slice(0, 32);
   const partial = join(dirname(path), `.${digest}.part`);
   try {

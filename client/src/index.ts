@@ -1,4 +1,4 @@
-/** The package's exports. Helpers for files are in files.ts, which needs Node's own modules. */
+/** Helpers for files are in files.ts, which needs Node's modules. */
 export type {
   CallOptions,
   CutOut,

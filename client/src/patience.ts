@@ -1,31 +1,29 @@
-/** Bounds the retries of a call, and the waits between them. */
+/** Time and pauses of a call's retries. */
 import type { MattingError } from './errors.ts';
 
-/** Default time of a call with all its retries. */
 export const GIVE_UP_MS_DEFAULT = 3_600_000;
-/** Most retries of a call, whatever its time. An hour of one-second pauses has 3600. */
+/** Enough for an hour of pauses of a second. */
 const RETRIES_MAX = 10_000;
-/** The longest pause that this client chooses itself. */
+/** Longest pause without a Retry-After. */
 const PAUSE_MS_MAX = 30_000;
-/** The longest delay of a timer. */
+/** Longest delay of a timer. */
 const TIMER_MS_MAX = 2_147_483_647;
 
-/** A failed attempt that another one follows. */
 export interface Retry {
   readonly error: MattingError;
-  /** The time until the next try. */
+  /** Until the next try. */
   readonly waitMs: number;
 }
 
 export interface PatienceOptions {
-  /** Ends the call at any time. A submitted job continues. */
+  /** Ends the call. A submitted job continues. */
   readonly signal?: AbortSignal | undefined;
-  /** Longest time of the call with all its retries. Default: an hour. */
+  /** Default: an hour. */
   readonly giveUpMs?: number | undefined;
   readonly onRetry?: ((retry: Retry) => void) | undefined;
 }
 
-/** Pauses that double. Each lasts a random part, from a half to all of it. */
+/** Doubling pauses, each randomly between half and all of its length. */
 export class Backoff {
   readonly #firstMs: number;
   #pauseMs: number;
@@ -46,7 +44,6 @@ export class Backoff {
   }
 }
 
-/** The attempts and waits of one call. */
 export class Patience {
   readonly signal: AbortSignal | undefined;
   readonly #onRetry: ((retry: Retry) => void) | undefined;
@@ -64,14 +61,14 @@ export class Patience {
     return this.#giveUpAtMs - performance.now();
   }
 
-  /** @throws the signal's reason if the caller has aborted */
+  /** @throws the signal's reason */
   requireWanted(): void {
     if (this.signal?.aborted) throw this.signal.reason;
   }
 
   /**
-   * Waits after a failed attempt: as long as the answer requests, else by `backoff`.
-   * @throws `error` if no attempt or not enough time is left
+   * Waits as long as the service asks, otherwise by `backoff`.
+   * @throws `error`: no try or no time is left
    */
   async beforeRetry(error: MattingError, backoff: Backoff): Promise<void> {
     const waitMs = error.retryAfterMs ?? backoff.next();
@@ -81,7 +78,7 @@ export class Patience {
     await this.wait(waitMs);
   }
 
-  /** @throws the signal's reason as soon as the caller aborts. */
+  /** @throws the signal's reason, immediately */
   async wait(waitMs: number): Promise<void> {
     this.requireWanted();
     const { signal } = this;
@@ -98,7 +95,7 @@ export class Patience {
   }
 }
 
-/** Seconds or a date, RFC 9110 10.2.3. Undefined: it requests no pause. */
+/** Seconds or a date (RFC 9110 section 10.2.3). undefined: no pause. */
 export function parseRetryAfterMs(value: string | null): number | undefined {
   if (value === null) return undefined;
   const waitMs = /^\d{1,9}$/.test(value) ? Number(value) * 1000 : Date.parse(value) - Date.now();

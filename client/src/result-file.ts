@@ -1,24 +1,22 @@
-/** Downloads the file of a result link. A broken download continues from the last byte. */
+/** Downloads a result and resumes after a broken connection. */
 import type { PieceReader } from './attempt.ts';
 import { errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
 import { type Answer, ask, type Request, type Transport } from './exchange.ts';
 import { Backoff, type Patience } from './patience.ts';
 
 const FIRST_PAUSE_MS = 500;
-/** Most bytes of a file in memory. No result of the service is larger. */
+/** The service makes no larger file. */
 const FILE_BYTES_MAX = 512 * 1024 * 1024;
 
-/** The headers of an answer with a file. */
 export interface FileHeaders {
-  /** Media type. */
   readonly contentType: string;
-  /** Undefined if the answer does not say. */
+  /** undefined: unknown. */
   readonly sizeBytes: number | undefined;
   readonly etag: string | undefined;
 }
 
 export interface ResultFile extends FileHeaders {
-  /** Read it to its end or call `return`. It continues broken downloads. */
+  /** Read it to its end, or return it. Resumes broken downloads. */
   readonly pieces: AsyncIterableIterator<Uint8Array>;
 }
 
@@ -30,7 +28,7 @@ export function isFileAnswer(answer: object): answer is FileAnswer {
   return 'pieces' in answer && answer.pieces !== undefined;
 }
 
-/** @param begun an answer with the file that has already arrived */
+/** @param begun an answer that already has the file */
 export async function openResult(
   transport: Transport,
   link: string,
@@ -72,9 +70,9 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   readonly #headers: FileHeaders;
   readonly #backoff = new Backoff(FIRST_PAUSE_MS);
   #answer: FileAnswer;
-  /** Bytes of the file that the reader has. */
+  /** Bytes passed on. */
   #received = 0;
-  /** The offset of the next piece in the file. */
+  /** Offset of the next piece in the file. */
   #at = 0;
   #ended = false;
 
@@ -119,7 +117,7 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
     this.#ended = true;
   }
 
-  /** Leaves out bytes that the reader has: a proxy may answer a range with the whole file. */
+  /** Skips known bytes: a proxy may ignore the range and send the whole file. */
   #freshOf(piece: Uint8Array | undefined): Uint8Array | undefined {
     if (piece === undefined) return undefined;
     const fresh = piece.subarray(Math.max(0, this.#received - this.#at));
@@ -138,7 +136,7 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   }
 }
 
-/** Identity: offsets in bytes mean nothing in another encoding. */
+/** Identity, because ranges count bytes. */
 function get(link: string, from = 0, etag?: string): Request {
   const headers: Record<string, string> = { accept: '*/*', 'accept-encoding': 'identity' };
   if (from > 0) headers.range = `bytes=${from}-`;

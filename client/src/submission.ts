@@ -1,26 +1,26 @@
-/** Builds a request's body once, so that every retry sends the same. */
+/** A prepared request. Every retry sends the same. */
 import { MattingError } from './errors.ts';
 import { collect } from './result-file.ts';
 import type { CorrectionFields, ImageBytes, ImageSource, MattingFields } from './types.ts';
 
-/** The service's bound on an image file. */
+/** The service's bound. */
 export const IMAGE_BYTES_MAX = 52_428_800;
-/** URLs and secrets: every proxy on the way logs a query. Shapes: too long for a query. */
+/** URLs and secrets, because proxies log queries; shapes are too long for one. */
 const NEVER_IN_QUERY = ['background_url', 'callback_url', 'callback_secret', 'keep', 'erase'];
 
 export interface MattingRequest extends MattingFields {
   readonly image: ImageSource;
 }
 
-/** A body has one of three forms: JSON without files, the picture itself, or a form. */
+/** JSON without files, the picture itself, or a form. */
 export interface Submission {
   readonly headers: Readonly<Record<string, string>>;
-  /** The query with its question mark, or an empty text. */
+  /** With its question mark, or empty. */
   readonly query: string;
   readonly body: string | Uint8Array | FormData;
 }
 
-/** @throws MattingError IMAGE_TOO_LARGE, and errors of the stream */
+/** @throws MattingError IMAGE_TOO_LARGE; errors of a stream */
 export async function prepare(request: MattingRequest): Promise<Submission> {
   const { image, background_file, hints_file, ...rest } = request;
   const files = Object.entries({ background_file, hints_file }).filter(([, file]) => file);
@@ -44,7 +44,7 @@ export async function prepare(request: MattingRequest): Promise<Submission> {
   const form = await formOf(fields, files);
   if (isUrl) form.append('image_url', String(image));
   else form.append('image_file', await blobOf(image), 'image');
-  // `fetch` chooses the boundary, and so the media type.
+  // `fetch` sets the boundary in the media type.
   return { headers: {}, query: '', body: form };
 }
 
@@ -59,7 +59,7 @@ async function formOf(fields: Given, files: Given): Promise<FormData> {
   return form;
 }
 
-/** A correction has no image, so its body is JSON, or a form if it has a file. */
+/** A correction has no image. */
 export async function prepareCorrection(request: CorrectionFields): Promise<Submission> {
   const { background_file, hints_file, ...rest } = request;
   const files = Object.entries({ background_file, hints_file }).filter(([, file]) => file);
@@ -95,7 +95,7 @@ function requireSize(bytes: number): void {
   throw new MattingError(`the image is larger than ${IMAGE_BYTES_MAX / 1_048_576} MiB`, parts);
 }
 
-/** Not every runtime's streams can be iterated over. */
+/** Some runtimes' streams are not iterable. */
 async function* piecesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
   const reader = stream.getReader();
   let ended = false;

@@ -1,11 +1,8 @@
-/**
- * Verification of notifications by their receiver: https://www.standardwebhooks.com. For Node, Deno
- * and Bun.
- */
+/** Verifies notifications (https://www.standardwebhooks.com), for Node, Deno and Bun. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { FailedJob, SucceededJob } from './types.ts';
 
-/** The verification refuses an older or newer notification, so that nobody can replay one. */
+/** Refuses other times, so that nobody can replay a notification. */
 const TOLERANCE_S = 300;
 const BASE64_PREFIX = 'whsec_';
 
@@ -13,32 +10,33 @@ interface JobEvent<Type extends string, Job> {
   readonly type: Type;
   /** ISO 8601, UTC. */
   readonly timestamp: string;
-  /** If your answer got lost, the service repeats the notification with the same job_id. */
+  /** Recognise repeats by it: a notification is repeated if your answer got lost. */
   readonly job_id: string;
   /** The job at its end. */
   readonly data: Omit<Job, 'callback'>;
 }
 
-/** Newer services send types that this version does not know. */
+/** Newer services may send other types. */
 export type WebhookEvent =
   | JobEvent<'matting.job.succeeded', SucceededJob>
   | JobEvent<'matting.job.failed', FailedJob>;
 
-/** The service did not send the request, or not within the last minutes. Answer 401. */
+/** Not from the service, or too old. Answer 401. */
 export class WebhookError extends Error {
   override readonly name = 'WebhookError';
 }
 
-/** Node's headers, or those of `fetch`. */
+/** Of Node or `fetch`. */
 export type WebhookHeaders =
   | { get(name: string): string | null }
   | Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /**
- * Checks the signature of a notification and reads it.
- * @param body the bytes as they arrived, before a JSON parser
- * @param secret the `callback_secret` of the submission, or the secret of the account's webhook
- * @throws WebhookError the headers are missing, the signature is wrong, or it is 5 minutes old
+ * @param body the raw bytes, before a JSON parser
+ * @param secret the submission's `callback_secret`, or the secret of the account's webhook
+ * @throws WebhookError: missing headers, a wrong signature, or 5 minutes old
+ * @example const { type, data } = verifyWebhook(rawBody, request.headers,
+ * process.env.WEBHOOK_SECRET);
  */
 export function verifyWebhook(
   body: Uint8Array | string,
@@ -61,14 +59,14 @@ export function verifyWebhook(
   return JSON.parse(text) as WebhookEvent;
 }
 
-/** '' if it is absent. */
+/** Empty: absent. */
 function headerOf(headers: WebhookHeaders, name: string): string {
   if (typeof headers.get === 'function') return headers.get(name) ?? '';
   const value = (headers as Exclude<WebhookHeaders, { get(name: string): unknown }>)[name];
   return typeof value === 'string' ? value : '';
 }
 
-/** @throws TypeError */
+/** @throws TypeError: too short */
 function keyOf(secret: string): Buffer {
   const key = secret.startsWith(BASE64_PREFIX)
     ? Buffer.from(secret.slice(BASE64_PREFIX.length), 'base64')

@@ -1,7 +1,6 @@
 #!/usr/bin/env node
-/** `matting-remove`, the command of the package. */
 import { main } from './main.ts';
 
 process.exitCode = await main(process.argv.slice(2));
-// Open handles (keep-alive connections of fetch) would keep the process running.
+// Remaining handles (kept connections of fetch) must not hold the terminal.
 process.exit();

@@ -1,6 +1,4 @@
-/**
- * An error that the user of the command can correct; `message` says how. Exit codes: sysexits.h.
- */
+/** An error that the user can fix. Exit codes are from sysexits.h. */
 export class CommandError extends Error {
   readonly exitCode: number;
 

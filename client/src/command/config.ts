@@ -1,7 +1,7 @@
-/** The command reads its key from the environment: other users can see a command line. */
+/** The key comes from the environment, because everybody can read command lines. */
 import { CommandError } from './command-error.ts';
 
-/** docs/settings.md shows it. */
+/** Shown in docs/settings.md. */
 export const API_KEY = {
   variable: 'MATTING_API_KEY',
   section: 'matting remove',
@@ -12,10 +12,7 @@ export const API_KEY = {
 };
 const CONFIG_EXIT_CODE = 78;
 
-/**
- * The key is a secret: never print it.
- * @throws CommandError if the variable is missing
- */
+/** Never print it. @throws CommandError */
 export function loadApiKey(env: Readonly<Record<string, string | undefined>> = process.env) {
   const apiKey = env[API_KEY.variable] ?? '';
   if (/^[!-~]{1,4096}$/.test(apiKey)) return apiKey;

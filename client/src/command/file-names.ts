@@ -1,12 +1,12 @@
 /**
- * Names of files as texts. A byte that is not UTF-8 becomes half of a surrogate pair, U+DC80 to
- * U+DCFF, so that no name is lost and no two names become one.
+ * File names as text. Bytes that are not UTF-8 become lone surrogates, U+DC80 to U+DCFF, so that
+ * names stay distinct.
  */
 import type { Dirent } from 'node:fs';
 import { lstat, readdir, readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
 
-/** If a runtime put this in place of bytes, the text is not the name on the disk. */
+/** Runtimes put this for undecodable bytes, so the text is not the real name. */
 const REPLACEMENT = '\ufffd';
 const HALVES = /[\udc80-\udcff]/gu;
 const SEQUENCES = /[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}|./gs;
@@ -24,7 +24,7 @@ function textOf(bytes: Uint8Array): string {
     });
 }
 
-/** Returns the name in the form that the file system takes. */
+/** For system calls. */
 export function onDisk(text: string): string | Buffer {
   if (text.search(HALVES) < 0) return text;
   const parts = text.split(/([\udc80-\udcff])/u).map((part, index) => {
@@ -33,7 +33,7 @@ export function onDisk(text: string): string | Buffer {
   return Buffer.concat(parts);
 }
 
-/** A name that every disk takes, and people can read: `caf%E9.jpg`. */
+/** Readable, and valid on every disk: `caf%E9.jpg`. */
 export function withoutBytes(text: string): string {
   return text.replace(HALVES, half => `%${(half.charCodeAt(0) & 0xff).toString(16).toUpperCase()}`);
 }
@@ -42,7 +42,7 @@ export async function realPath(text: string): Promise<string> {
   return textOf(await realpath(onDisk(text), { encoding: 'buffer' }));
 }
 
-/** Not every runtime's `path.join` keeps the bytes. */
+/** `path.join` of some runtimes loses the bytes. */
 export function below(folder: string, name: string): string {
   const both = `${folder}/${name}`;
   return both.search(HALVES) < 0 ? path.join(folder, name) : both;
@@ -57,7 +57,7 @@ export async function entriesOf(folder: string): Promise<Entry[]> {
   return Promise.all(
     names.map(async bytes => {
       const name = textOf(bytes);
-      // An unknown entry counts as a file: if it cannot be read, the command names it.
+      // Treats an unknown entry as a file, which is named if it cannot be read.
       const found = await lstat(onDisk(below(folder, name))).catch(() => undefined);
       return {
         name,
@@ -69,7 +69,7 @@ export async function entriesOf(folder: string): Promise<Entry[]> {
   );
 }
 
-/** Finds the bytes of arguments that the runtime could not decode. Only Linux still has them. */
+/** Restores bytes of arguments that the runtime could not decode. Only Linux still has them. */
 export async function withTheirBytes(args: readonly string[]): Promise<string[]> {
   if (!args.some(arg => arg.includes(REPLACEMENT))) return [...args];
   const raw = await readFile('/proc/self/cmdline', 'latin1').catch(() => '');
@@ -80,7 +80,7 @@ export async function withTheirBytes(args: readonly string[]): Promise<string[]>
   });
 }
 
-/** Names that some disk treats as equal have the same folded name. Other names may share it too. */
+/** Equal for names that some disk may treat as one. */
 export function foldedName(text: string): string {
   const plain = text.normalize('NFKD').replace(/[\p{M}\p{Cf}]/gu, '');
   return plain

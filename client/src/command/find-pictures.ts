@@ -1,7 +1,4 @@
-/**
- * Finds the pictures of the arguments and the path of each result, before the first picture is
- * sent.
- */
+/** Finds the pictures and plans their results, before one is sent. */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
@@ -16,34 +13,31 @@ import {
 } from './file-names.ts';
 import { findCollision, isSameFile } from './result-names.ts';
 
-/**
- * The command takes files with these endings from a folder, and any file that an argument names.
- */
+/** Within folders. A file given by name may have any ending. */
 const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl', '.heic', '.heif'];
-/** Folders that a NAS, a Mac or Windows fills with thumbnails, halves of files and deleted files. */
+/** Filled by a NAS, a Mac or Windows with thumbnails and deleted files. */
 const SKIPPED_FOLDERS = ['@eadir', '__macosx', '@recycle', '#recycle', '$recycle.bin'];
-/** Pictures of a run: their names are held in memory. */
+/** Their names are kept in memory. */
 const PICTURES_MAX = 1_000_000;
-/** Names that one message lists at most. */
+/** In a message. */
 const NAMES_SHOWN_MAX = 5;
 
 export interface Picture {
-  /** The argument, and the path below it. Open it by `onDisk` and print it by `shown`. */
+  /** The argument with the path below it. Open it with `onDisk`, print it with `shown`. */
   readonly source: string;
-  /** Relative to the folder of the results, with forward slashes. */
+  /** Relative to the results' folder, with forward slashes. */
   readonly output: string;
 }
 
 export interface Found {
   readonly pictures: readonly Picture[];
-  /** Folders and links that could not be read, with the reason. */
   readonly unreadable: readonly { readonly source: string; readonly reason: string }[];
-  /** Files in folders that are not pictures by their names, and the first names. */
+  /** Other files in the folders; the first few are named. */
   readonly others: { readonly count: number; readonly first: readonly string[] };
 }
 
 export interface FindOptions {
-  /** The existing folder of the results. The command reads no pictures from it. */
+  /** Exists, and is not searched for pictures. */
   readonly to: string;
   readonly recursive: boolean;
   readonly fullNames: boolean;
@@ -52,9 +46,8 @@ export interface FindOptions {
 }
 
 /**
- * Follows links to files. Follows a link to a folder only if an argument names it, so that there is
- * no loop and no picture twice.
- * @throws CommandError if a file does not exist, or if two results would have the same name
+ * Follows links to files. Follows links to folders only if given by name, so there are no loops.
+ * @throws CommandError: a missing file, or two results with the same name
  */
 export async function findPictures(files: readonly string[], options: FindOptions): Promise<Found> {
   const search = new Search(options, await realPath(options.to));
@@ -70,9 +63,9 @@ class Search implements Found {
   readonly others = { count: 0, first: [] as string[] };
   readonly #options: FindOptions;
   readonly #to: string;
-  /** The first picture of each folded output. */
+  /** By folded output. */
   readonly #first = new Map<string, Picture>();
-  /** All pictures of the folded outputs that have several. */
+  /** Pictures with equal folded outputs. */
   readonly #alike = new Map<string, Picture[]>();
 
   constructor(options: FindOptions, to: string) {
@@ -91,7 +84,7 @@ class Search implements Found {
     if (await isSameFile(file, this.#to)) {
       throw misuse(`${file} is also the folder for the results; use another folder for --to`);
     }
-    // A folder keeps its name, and `folder/.` means its content alone, as with cp.
+    // A folder keeps its name; `folder/.` means only its content, as in cp.
     const name = /(^|\/)\.\.?\/*$/.test(file)
       ? ''
       : path.basename(path.resolve(withoutBytes(file)));
@@ -105,7 +98,7 @@ class Search implements Found {
     });
     entries.sort((a, b) => (a.name < b.name ? -1 : 1));
     for (const entry of entries) {
-      // Hidden ones too: `._photo.jpg` of macOS is no photo.
+      // Also skips `._photo.jpg` of macOS.
       if (entry.name.startsWith('.')) continue;
       const source = below(folder, entry.name);
       const name = withoutBytes(entry.name);
@@ -157,17 +150,17 @@ class Search implements Found {
     return misuse(`${both}; ${remedy}`);
   }
 
-  /** Asks the disk of the results which names it treats as equal: a Mac's disk merges more. */
+  /** Tests on the results' disk which names are equal. */
   async requireDistinct(): Promise<void> {
     const found = await findCollision(this.#to, [...this.#alike.values()]);
     if (found !== undefined) throw this.#collision(...found);
   }
 
-  /** No result may replace a picture that the command reads: its own, or another's. */
+  /** No result may overwrite a source picture. */
   async requireApart(): Promise<void> {
     const sources = new Map<string, string>();
     for (const { source } of this.pictures) {
-      // Only a named file, or a file behind a link, can lie at a result's path.
+      // Only files given by name, or reached by links, can be in the results' folder.
       const place = await realPath(source).catch(() => '');
       if (this.#isBelow(place)) sources.set(foldedName(place), source);
     }
@@ -191,14 +184,13 @@ class Search implements Found {
 }
 
 async function leadsToFile(link: string): Promise<boolean> {
-  // The command reports a broken link when it reads the picture.
+  // A broken link is reported when the picture is read.
   return stat(onDisk(link)).then(
     found => found.isFile(),
     () => true,
   );
 }
 
-/** The system's error in a few words. */
 export function reasonOf(error: NodeJS.ErrnoException): string {
   if (error.code === 'ENOENT') return 'no such file';
   if (error.code === 'EACCES' || error.code === 'EPERM') return 'permission denied';

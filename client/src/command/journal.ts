@@ -1,6 +1,6 @@
 /**
- * results.jsonl has a line for each picture that was tried. Lines are whole however the run ends.
- * People and programs read it, and the next run skips the pictures that are done.
+ * results.jsonl: a line for each tried picture, for people, programs and the next run, which skips
+ * finished ones.
  */
 import { createReadStream } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
@@ -9,34 +9,31 @@ import { createInterface } from 'node:readline';
 import type { ResultWarning, Subject } from '../index.ts';
 
 export const JOURNAL_NAME = 'results.jsonl';
-/**
- * A last newline within this many bytes of the end shows that the file is a journal. A line has
- * some 500.
- */
+/** Where the last newline must be. A line has about 500 bytes. */
 const LINE_BYTES_MAX = 64 * 1024;
 
 export interface JournalLine {
-  /** The path at which the command found the picture. */
+  /** The path as found. */
   readonly file: string;
-  /** SHA-256 of the file, hexadecimal; null if it could not be read. */
+  /** Of the file, hexadecimal. null: unreadable. */
   readonly sha256: string | null;
-  /** The Idempotency-Key: a hash of the file and of the options. */
+  /** The Idempotency-Key: a hash of the file and the fields. */
   readonly key: string | null;
   readonly job: string | null;
-  /** Relative to the journal; null if there is no result. */
+  /** Relative to the journal. null: no result. */
   readonly output: string | null;
-  /** The size of the result. */
+  /** Of the result. */
   readonly size: {
     readonly bytes: number;
     readonly width: number;
     readonly height: number;
   } | null;
-  /** In pixels of the file. null: the models saw no subject, or the service does not know. */
+  /** In pixels of the file. null: no subject, or not reported. */
   readonly subject: Subject | null;
   readonly warnings: readonly ResultWarning[];
-  /** The cost of the job. If several lines have the same job, it is charged once. */
+  /** Lines with the same job share one charge. */
   readonly credits: number;
-  /** `retryable`: the service's answer whether the same request may succeed later. */
+  /** `retryable`: the same request may succeed later. */
   readonly error: {
     readonly code: string;
     readonly detail: string;
@@ -44,10 +41,9 @@ export interface JournalLine {
   } | null;
 }
 
-/** A line that the command fills in while it processes the picture. */
+/** Filled in while its picture is processed. */
 export type OpenLine = { -readonly [Field in keyof JournalLine]: JournalLine[Field] };
 
-/** The line of a picture before any step. */
 export const NOTHING: Omit<JournalLine, 'file'> = {
   sha256: null,
   key: null,
@@ -60,13 +56,13 @@ export const NOTHING: Omit<JournalLine, 'file'> = {
   error: null,
 };
 
-/** By output: key and size of the latest result. */
+/** The last result under each name. */
 type DoneByOutput = ReadonlyMap<string, { readonly key: string; readonly bytes: number }>;
 
 export class Journal {
   readonly #file: FileHandle;
   readonly #done: DoneByOutput;
-  /** A write failed, perhaps in the middle of a line. */
+  /** A write failed, possibly within a line. */
   #isCut = false;
 
   private constructor(file: FileHandle, done: DoneByOutput) {
@@ -74,7 +70,7 @@ export class Journal {
     this.#done = done;
   }
 
-  /** Rejects with the system's errors. @param onLine is called with each line of earlier runs */
+  /** Rejects with system errors. @param onLine gets each line of earlier runs */
   static async open(folder: string, onLine?: (line: JournalLine) => void): Promise<Journal> {
     const place = path.join(folder, JOURNAL_NAME);
     const file = await open(place, 'a+');
@@ -82,13 +78,13 @@ export class Journal {
     return new Journal(file, await readDone(place, onLine));
   }
 
-  /** Size of the result, if an earlier run made it from the same bytes with the same options. */
+  /** Size of a result that an earlier run made with the same key. */
   bytesOfDone(output: string, key: string): number | undefined {
     const done = this.#done.get(output);
     return done?.key === key ? done.bytes : undefined;
   }
 
-  /** Writes all lines at once, so that lines of other processes stay whole. */
+  /** A single write, so that lines of concurrent runs stay whole. */
   async append(...lines: readonly JournalLine[]): Promise<void> {
     if (this.#isCut) await mendLastLine(this.#file);
     this.#isCut = false;
@@ -99,7 +95,7 @@ export class Journal {
     });
   }
 
-  /** Makes appended lines durable. */
+  /** Makes the lines durable. */
   sync(): Promise<void> {
     return this.#file.datasync();
   }
@@ -110,8 +106,8 @@ export class Journal {
 }
 
 /**
- * A full disk, or a kill in the middle of a write, may have left the beginning of a line. A whole
- * line without its newline stays: another program may have written it.
+ * Removes the beginning of a line that a full disk or a kill left. Completes a line without its
+ * newline, which another program may have written.
  */
 async function mendLastLine(file: FileHandle): Promise<void> {
   const { size } = await file.stat();
@@ -120,7 +116,7 @@ async function mendLastLine(file: FileHandle): Promise<void> {
   const end = buffer.subarray(0, bytesRead).lastIndexOf('\n') + 1;
   if (from + end === size) return;
   if (parseLine(buffer.toString('utf8', end, bytesRead)) !== undefined) await file.appendFile('\n');
-  // A file without a newline in so many bytes is not a journal, so this leaves it unchanged.
+  // A file without a newline in so many bytes is not ours and is not changed.
   else if (end > 0 || from === 0) await file.truncate(from + end);
 }
 
@@ -140,7 +136,7 @@ async function readDone(
   return done;
 }
 
-/** Undefined: not a line of ours. Its picture is then made again, or joins its job. */
+/** undefined: not our line. Its picture is then processed again, without another charge. */
 function parseLine(text: string): JournalLine | undefined {
   try {
     return JSON.parse(text) as JournalLine;

@@ -1,4 +1,4 @@
-/** The command for callers: `matting-remove` of the package, `matting remove` of a checkout. */
+/** `matting-remove` of the package, `matting remove` of a checkout. */
 import { readFileSync } from 'node:fs';
 import { CommandError, misuse } from './command-error.ts';
 import { helpOf, parseCommand, readRemoveOptions } from './options.ts';
@@ -7,15 +7,12 @@ import { remove } from './remove.ts';
 import { removeUrls } from './remove-urls.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-/** Terminals and npm send one signal twice. */
+/** Terminals and npm send a signal twice. */
 const SAME_SIGNAL_MS = 1000;
 const INTERRUPTED_EXIT_CODE = 130;
 const SOFTWARE_EXIT_CODE = 70;
 
-/**
- * Prints every error.
- * @returns the exit code
- */
+/** @returns the exit code; errors were printed */
 export async function main(args: readonly string[], name = 'matting-remove'): Promise<number> {
   const draining = new AbortController();
   const hurrying = new AbortController();
@@ -49,16 +46,14 @@ export async function main(args: readonly string[], name = 'matting-remove'): Pr
   }
 }
 
-/**
- * The built package's manifest is two folders up. In a checkout only the project's has a version.
- */
+/** In the built package two folders up. A checkout has no version there, but one above. */
 function versionOfPackage(): string {
   const versionAt = (place: string): string | undefined =>
     JSON.parse(readFileSync(new URL(place, import.meta.url), 'utf8')).version;
   return versionAt('../../package.json') ?? versionAt('../../../package.json') ?? '';
 }
 
-/** One line for the user; a stack only for an error that the user cannot correct. */
+/** A stack trace only for errors that the user cannot fix. */
 function explain(error: unknown): number {
   const isSystems = error instanceof Error && 'syscall' in error;
   if (error instanceof CommandError || isSystems) {

@@ -1,4 +1,3 @@
-/** The options of the command, and the checks of them before anything is sent. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
@@ -17,10 +16,9 @@ const CONCURRENCY_DEFAULT = 4;
 const CONCURRENCY_MAX = 64;
 const GIVE_UP_MINUTES_DEFAULT = 60;
 const GIVE_UP_MINUTES_MAX = 7 * 24 * 60;
-/** The service's bound of a background: with a larger one it would refuse every picture. */
+/** The service's bound. A larger background would fail every picture. */
 const BACKGROUND_BYTES_MAX = 10_485_760;
 
-/** The formats of results, and the endings of their files. */
 const ENDINGS: Readonly<Record<OutputFormat, string>> = {
   png: 'png',
   webp: 'webp',
@@ -30,7 +28,7 @@ const ENDINGS: Readonly<Record<OutputFormat, string>> = {
 };
 const FORMATS = Object.keys(ENDINGS) as OutputFormat[];
 
-/** Each option by its name: its value, which a switch does not have, and its meaning. */
+/** By name: the value (empty for a switch) and the description. */
 type OptionTexts = Readonly<Record<string, readonly [value: string, about: string]>>;
 
 const OPTIONS = {
@@ -61,30 +59,29 @@ type SwitchName = {
   [Name in OptionName]: (typeof OPTIONS)[Name][0] extends '' ? Name : never;
 }[OptionName];
 
-/** The options as a person typed them. */
 export type GivenOptions = { readonly [Name in SwitchName]?: boolean } & {
   readonly [Name in Exclude<OptionName, SwitchName>]?: string;
 };
 
 export interface RemoveOptions {
   readonly files: readonly string[];
-  /** Undefined: standard input to standard output. */
+  /** undefined: standard input to standard output. */
   readonly to: string | undefined;
-  /** A file that lists addresses, in place of files. */
+  /** A file with addresses, instead of files. */
   readonly urls: string | undefined;
   readonly client: MattingClient;
   readonly recursive: boolean;
   readonly concurrency: number;
   readonly skipExisting: boolean;
   readonly fullNames: boolean;
-  /** Part of the keys: another value makes new jobs, which cost credits. */
+  /** Part of the keys: another value is charged again. */
   readonly run: string;
-  /** The longest time for one picture. */
+  /** Of one picture. */
   readonly giveUpMs: number;
   readonly fields: MattingFields;
-  /** The fields as text, a part of the keys. */
+  /** The fields as text, part of the keys. */
   readonly asked: string;
-  /** The ending of the files that the command writes, without a dot. */
+  /** Without a dot. */
   readonly ending: string;
 }
 
@@ -105,7 +102,7 @@ After an interruption, run the same command again: it resumes and pays for no pi
 results.jsonl in the folder of the results lists what was made.`;
 }
 
-/** @throws CommandError if an option is unknown, or its value is missing */
+/** @throws CommandError: an unknown option or a missing value */
 export function parseCommand(args: readonly string[]): {
   readonly files: readonly string[];
   readonly given: GivenOptions;
@@ -126,9 +123,8 @@ export function parseCommand(args: readonly string[]): {
   }
 }
 
-/** Undefined: no option is similar. A third of the letters may differ. */
+/** undefined: more than a third of the letters differ. */
 function nearOption(name: string): string | undefined {
-  // A longer name is no misspelling of an option.
   if (name.length > 32) return undefined;
   const [near] = Object.keys(OPTIONS)
     .map(option => ({ option, edits: editsBetween(name, option) }))
@@ -136,7 +132,7 @@ function nearOption(name: string): string | undefined {
   return near && near.edits <= near.option.length / 3 ? near.option : undefined;
 }
 
-/** Letters that are added, taken away or replaced (Levenshtein). */
+/** Levenshtein distance. */
 function editsBetween(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, place) => place);
   for (const [index, letter] of [...from].entries()) {
@@ -150,9 +146,7 @@ function editsBetween(from: string, to: string): number {
   return row.at(-1)!;
 }
 
-/**
- * The service downloads the pictures of a list, as many at once as it can, so these do not apply.
- */
+/** Not with a list, whose pictures the service downloads. */
 const OF_FILES = ['recursive', 'skip-existing', 'concurrency', 'full-names'] as const;
 
 /** @throws CommandError */
@@ -196,7 +190,7 @@ export async function readRemoveOptions(
   };
 }
 
-/** Values stay texts: the interface takes a text for every field, and checks it. */
+/** As typed: every field takes a text, and the service checks it. */
 async function readFields(
   given: GivenOptions,
   format: OutputFormat,
@@ -235,7 +229,7 @@ async function openClient({ url, 'key-file': keyFile }: GivenOptions): Promise<M
   try {
     return new MattingClient({ baseUrl: url ?? URL_DEFAULT, apiKey });
   } catch (error) {
-    // The message says what is wrong, without the key.
+    // The message never contains the key.
     throw misuse((error as Error).message);
   }
 }
@@ -249,7 +243,7 @@ async function readKey(keyFile: string): Promise<string> {
   throw new CommandError(`${keyFile} is empty; write the API key into it`, NO_INPUT_EXIT_CODE);
 }
 
-/** The whole number of an option, at least 1; undefined if the option is not given. */
+/** At least 1. undefined: not given. */
 function whole(
   given: GivenOptions,
   name: 'concurrency' | 'give-up',

@@ -1,6 +1,6 @@
 /**
- * Writes a result to `.<random>.<pid>.part` in its folder, and renames it when it is whole. A run
- * removes the partial files of killed runs.
+ * Results being written: `.<random>.<pid>.part` in the target's folder. A run removes those of
+ * killed runs.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
@@ -9,17 +9,17 @@ import path from 'node:path';
 const PARTIAL = /^\..*\.(\d{1,10})\.part$/;
 
 export class PartialFiles {
-  /** The removal in each folder, once a run. */
+  /** Each folder is cleared once. */
   readonly #cleared = new Map<string, Promise<void>>();
 
-  /** Rejects with the errors of `fill` and of the system. Then no partial file is left. */
+  /** Rejects with errors of `fill` and the system, and then leaves nothing. */
   async write(target: string, fill: (file: FileHandle) => Promise<void>): Promise<void> {
     const dir = path.dirname(target);
     const cleared = this.#cleared.get(dir) ?? clear(dir);
     this.#cleared.set(dir, cleared);
     await cleared;
     const name = partialName(target);
-    // Exclusive, so that it does not follow a link of that name.
+    // Exclusive, so that an existing link is not followed.
     const file = await open(name, 'wx+');
     try {
       await fill(file).finally(() => file.close());
@@ -31,7 +31,7 @@ export class PartialFiles {
   }
 }
 
-/** In the target's folder, and never longer than a name may be. */
+/** Short enough for any file system. */
 export function partialName(target: string): string {
   return path.join(path.dirname(target), `.${randomUUID()}.${process.pid}.part`);
 }

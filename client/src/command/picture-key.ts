@@ -1,11 +1,11 @@
-/** The Idempotency-Key of a picture: the same bytes with the same options cost once. */
+/** The Idempotency-Key: the same bytes with the same options are charged once. */
 import { createHash } from 'node:crypto';
 import type { RemoveOptions } from './options.ts';
 
-/** Raise it if the parts of a key change. */
+/** Change it together with a key's content. */
 const KEY_VERSION = 1;
 
-/** @param sha256 of the file, hexadecimal. */
+/** @param sha256 of the file, hexadecimal */
 export function keyOf(
   sha256: string,
   { asked, run }: Pick<RemoveOptions, 'asked' | 'run'>,

@@ -1,4 +1,3 @@
-/** One picture from its file to its result on the disk, and its line of the journal. */
 import { createHash } from 'node:crypto';
 import { type FileHandle, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -14,7 +13,7 @@ import { requirePlace } from './result-names.ts';
 
 export type PictureEnd =
   | { readonly kind: 'made'; readonly job: string; readonly warnings: readonly string[] }
-  /** An earlier run made the result. With --skip-existing any file counts. */
+  /** An earlier run made the result, or it exists and --skip-existing is set. */
   | { readonly kind: 'there' }
   | { readonly kind: 'failed'; readonly error: Error };
 
@@ -26,7 +25,7 @@ export interface PictureRunOptions extends RemoveOptions {
   readonly onRetry: (retry: Retry) => void;
 }
 
-/** Rejects if the run was ended meanwhile, or if the journal cannot be written. */
+/** Rejects if the run was ended or the journal cannot be written. */
 export async function runPicture(
   { source, output }: Picture,
   options: PictureRunOptions,
@@ -56,7 +55,7 @@ export async function runPicture(
   return { kind: 'made', job: line.job ?? '', warnings: line.warnings };
 }
 
-/** Makes sure that the result can be written before the job costs anything. */
+/** Opens the result's file before anything is charged. */
 async function makeResult(
   image: Uint8Array,
   target: string,
@@ -72,7 +71,7 @@ async function makeResult(
   });
 }
 
-/** Downloads the result of a job, and fills in its line. */
+/** Downloads a job's result and describes it in the line. */
 export async function receiveResult(
   job: SucceededJob,
   file: FileHandle,
@@ -89,7 +88,7 @@ export async function receiveResult(
   line.warnings = warnings;
 }
 
-/** Bytes; undefined if the file does not exist. */
+/** undefined: no such file. */
 export async function sizeOf(file: string): Promise<number | undefined> {
   const found = await stat(file).catch(() => undefined);
   return found?.isFile() ? found.size : undefined;

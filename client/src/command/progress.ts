@@ -1,7 +1,4 @@
-/**
- * Shows the progress of a run on standard error: a bar on a terminal, elsewhere a line at each
- * quarter.
- */
+/** A bar on a terminal, otherwise a line at each quarter, on standard error. */
 import type { WriteStream } from 'node:tty';
 import { withoutBytes } from './file-names.ts';
 
@@ -9,10 +6,10 @@ const BAR_LENGTH = 30;
 const COLUMNS_DEFAULT = 80;
 const PLAIN_STEP_PERCENT = 25;
 const CLEAR_LINE = '\r\x1b[2K';
-/** All controls but tabs and new lines: names of files may hold any. */
+/** Controls except tabs and line ends: file names may contain them. */
 const CONTROLS = /(?![\t\n])\p{Cc}/gu;
 
-/** Removes control characters, which a terminal would obey, and bytes that are not text. */
+/** Removes control characters, which a terminal would obey, and undecodable bytes. */
 export function shown(text: string): string {
   return withoutBytes(text).replaceAll(CONTROLS, '?');
 }
@@ -23,7 +20,7 @@ export class Progress {
   readonly #hasBar: boolean;
   readonly #startedAtMs = performance.now();
   #ended = 0;
-  /** Pictures that the service cut out. Refused ones show nothing about its speed. */
+  /** Cut out pictures; refusals do not count for the pace. */
   #made = 0;
   #percentSaid = 0;
   #note = '';
@@ -35,7 +32,7 @@ export class Progress {
     this.#draw();
   }
 
-  /** @param isMade the picture has a new result */
+  /** @param isMade it has a new result */
   ended(source: string, isMade: boolean): void {
     this.#ended += 1;
     if (isMade) this.#made += 1;
@@ -47,16 +44,14 @@ export class Progress {
     this.line(this.#text());
   }
 
-  /**
-   * Shown next to the bar until the next picture ends: the last picture, or the reason of a wait.
-   */
+  /** Next to the bar, until the next picture ends. */
   note(text: string): void {
-    // One line, because the next one overwrites it.
+    // One line, because it is overwritten.
     this.#note = shown(text).replaceAll(/\s/g, ' ');
     this.#draw();
   }
 
-  /** A line of its own, above the bar. */
+  /** Above the bar. */
   line(text: string): void {
     this.#out.write(`${this.#hasBar ? CLEAR_LINE : ''}matting: ${shown(text)}\n`);
     this.#draw();
@@ -78,7 +73,7 @@ export class Progress {
     return parts.filter(part => part !== '').join(', ');
   }
 
-  /** The speed, and the time for the rest at this speed. */
+  /** Pace so far, and the remaining time at that pace. */
   #pace(): string[] {
     const left = this.#total - this.#ended;
     if (this.#made === 0 || left === 0) return [];

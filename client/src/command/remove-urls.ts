@@ -1,7 +1,6 @@
 /**
- * Cuts out pictures at addresses, in batches: the service downloads the pictures, and this command
- * the results. Each address counts by itself: the command requests only those that results.jsonl
- * does not have, wherever they are in the list.
+ * Pictures at addresses, in batches: the service downloads them, the command their results. It
+ * submits only addresses without a result in results.jsonl.
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -28,15 +27,15 @@ import { readUrls, type UrlList } from './url-list.ts';
 import { warnedOf } from './warnings.ts';
 
 const NAME_LENGTH_MAX = 100;
-/** Hexadecimal digits that distinguish two addresses with the same last part. */
+/** Hexadecimal digits that distinguish addresses with equal last parts. */
 const DIGITS = 12;
-/** Time between the first two polls of a batch, and the most between two. */
+/** Between two reads of a batch, doubling. */
 const FIRST_POLL_MS = 250;
 const POLL_MS_MAX = 5000;
 
 type UrlOptions = RemoveOptions & { readonly to: string; readonly urls: string };
 
-/** @throws CommandError; with exit code 1 if a picture failed */
+/** @throws CommandError, with exit code 1 if a picture failed */
 export async function removeUrls(options: UrlOptions, endings: Endings): Promise<void> {
   const list = await readUrls(options.urls);
   await makeFolder(options.to);
@@ -57,17 +56,17 @@ class UrlRun {
   readonly #signal: AbortSignal;
   readonly #partials = new PartialFiles();
   readonly #progress: Progress;
-  /** Addresses that need a new attempt, with its number. */
+  /** Addresses to submit, with the number of the attempt. */
   readonly #fresh = new Map<string, number>();
-  /** Addresses whose jobs are known. */
+  /** Addresses with known jobs. */
   readonly #looks: string[] = [];
   readonly #begun = new Set<UrlBatch>();
-  /** The key of the batch whose item ends an address. */
+  /** By address, the key of the batch whose item ends it. */
   readonly #awaited = new Map<string, string>();
   #made = 0;
   #there = 0;
   #failed = 0;
-  /** Failed addresses that would fail again with the same command. */
+  /** Failed permanently. */
   #lost = 0;
 
   constructor(
@@ -115,7 +114,7 @@ class UrlRun {
     if (this.#failed > 0) throw failedError(this.#failed, this.#lost);
   }
 
-  /** Decides the next step for an address, without a request. */
+  /** Sends nothing. */
   async #plan(url: string): Promise<void> {
     const { batch, end } = this.#known.get(url) ?? {};
     const target = this.#targetOf(url);
@@ -146,9 +145,7 @@ class UrlRun {
     }
   }
 
-  /**
-   * Reads the job of an address: its file may be gone, or no line says whether it may be retried.
-   */
+  /** Reads the address's job: its file may be missing, or it is unknown whether a retry helps. */
   async #look(url: string): Promise<void> {
     const { batch, end } = this.#known.get(url)!;
     const job = await this.#jobOf(end?.job ?? '');
@@ -159,7 +156,7 @@ class UrlRun {
     } else await this.#end(url, end?.key ?? '', job);
   }
 
-  /** Undefined: the service no longer has the job. */
+  /** undefined: the service has forgotten it. */
   async #jobOf(jobId: string): Promise<Job | undefined> {
     try {
       return await this.#options.client.job(jobId, this.#patience());
@@ -169,10 +166,7 @@ class UrlRun {
     }
   }
 
-  /**
-   * If the service no longer has the batch, sending its key again would charge finished items
-   * again. So only the open items are sent, in a new batch.
-   */
+  /** Resubmitting a batch that the service has forgotten would charge finished items again. */
   async #resume(batch: UrlBatch): Promise<void> {
     const last = batch.lines.filter(line => line?.job).pop()?.job;
     if (last && (await this.#jobOf(last)) === undefined) {
@@ -182,7 +176,7 @@ class UrlRun {
     } else await this.#carryOut(batch);
   }
 
-  /** For a new list, these are the same batches that an older version of the command made. */
+  /** For a new list these are the same batches as of an older command. */
   *#freshBatches(): Generator<UrlBatch> {
     const earlier = new Set<string>();
     for (const slice of slicesOf(this.#list.urls.filter(url => this.#fresh.has(url)))) {
@@ -213,10 +207,7 @@ class UrlRun {
     }
   }
 
-  /**
-   * A repeated address is one item. An older version of the command submitted repeated items, so
-   * this tries both.
-   */
+  /** A repeated address is one item, except in batches of an older command. */
   async #submit(batch: UrlBatch): Promise<{ urls: readonly string[]; submitted: Batch }> {
     const { client, fields } = this.#options;
     const send = async (urls: readonly string[]) => {
@@ -236,7 +227,7 @@ class UrlRun {
     }
   }
 
-  /** The service refused the batch, so the next run must make another one. */
+  /** The service has no such batch, so the next request must be another. */
   async #release({ key, urls }: UrlBatch, { code, message: detail }: MattingError): Promise<void> {
     const error = { code, detail, retryable: true };
     const lines = urls.flatMap((file, item) =>
@@ -245,7 +236,7 @@ class UrlRun {
     await this.#journal.append(...lines);
   }
 
-  /** The service counts the items of a batch from 0, users count the lines of a list from 1. */
+  /** The service counts items from 0, people lines from 1. */
   #namingLine(error: unknown, urls: readonly string[]): unknown {
     if (!(error instanceof MattingError)) return error;
     const [wrong] = error.fieldErrors;
@@ -255,7 +246,7 @@ class UrlRun {
     return misuse(`${this.#options.urls}:${line}: ${error.code}: ${field} ${wrong?.detail}`);
   }
 
-  /** Polls soon at first: a few pictures take less time than a long pause. */
+  /** Reads soon at first: a few pictures take less than the later pause. */
   async #finished(submitted: Batch): Promise<Batch> {
     let batch = submitted;
     const pause = new Backoff(FIRST_POLL_MS);
@@ -269,7 +260,7 @@ class UrlRun {
     }
   }
 
-  /** Downloads a succeeded result. If one line cannot be written, the other items continue. */
+  /** Downloads a result. A line that cannot be written does not stop the others. */
   async #end(url: string, key: string, job: Job | BatchResult): Promise<void> {
     const line: OpenLine = { ...NOTHING, file: url, key, job: job.job_id };
     const target = this.#targetOf(url);
@@ -284,14 +275,14 @@ class UrlRun {
       }
     } catch (error) {
       this.#signal.throwIfAborted();
-      // The time for retries is over: the next picture would meet the same failure.
+      // Its retries are used up, so the next picture would fail, too.
       if (!(error instanceof Error) || (error instanceof MattingError && error.retryable))
         throw error;
       line.size = null;
       line.error = { code: codeOf(error), detail: error.message };
     }
     const { error, warnings } = line;
-    // Without this line the next run requests the address again, at no cost.
+    // Without its line the next run asks again, without a charge.
     const unwritten = await this.#journal.append(line).then(
       () => null,
       (failed: Error) => ({ code: codeOf(failed), detail: failed.message }),
@@ -334,12 +325,12 @@ function isFinal({ status }: BatchResult): boolean {
   return status === 'succeeded' || status === 'failed' || status === 'expired';
 }
 
-/** An answer of a proxy does not tell whether the service has the batch. */
+/** An answer from a proxy says nothing about the batch. */
 function isRefusal({ code, retryable }: MattingError): boolean {
   return !retryable && code !== 'UNREADABLE_ANSWER';
 }
 
-/** A file name from the last part of the path, with digits that no other address has. */
+/** The path's last part as a file name, with a unique suffix. */
 function outputOf(url: string, ending: string): string {
   const stem = path.posix.parse(new URL(url).pathname).name.replaceAll(/[^A-Za-z0-9._-]+/g, '-');
   const name = stem.replace(/^[.-]+/, '').slice(0, NAME_LENGTH_MAX) || 'picture';

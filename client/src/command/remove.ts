@@ -1,6 +1,6 @@
 /**
- * Cuts out pictures of files. A run may be killed at any instant and started again: nothing is paid
- * twice, and finished results stay as they are.
+ * Sends pictures to a service. A killed run can be repeated: finished pictures are skipped, nothing
+ * is charged twice.
  */
 import { createHash } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
@@ -17,7 +17,7 @@ import { Progress, shown } from './progress.ts';
 import { stopsTheRun } from './stops-the-run.ts';
 import { warnedOf } from './warnings.ts';
 
-/** The service must answer within this before a picture is sent. */
+/** Before any picture is sent. */
 const FIRST_ANSWER_MS_MAX = 10_000;
 const DATA_EXIT_CODE = 65;
 const UNAVAILABLE_EXIT_CODE = 69;
@@ -26,13 +26,13 @@ const NOT_ALLOWED_EXIT_CODE = 77;
 const REMEDY_OF_NONE = '; use --recursive to include subfolders, or name the files';
 
 export interface Endings {
-  /** Aborted: no further picture begins. */
+  /** Aborted: begin no further picture. */
   readonly draining: AbortSignal;
-  /** Aborted: pictures under way end too. */
+  /** Aborted: stop running pictures, too. */
   readonly hurrying: AbortSignal;
 }
 
-/** @throws CommandError; with exit code 1 if a picture failed */
+/** @throws CommandError, with exit code 1 if a picture failed */
 export async function remove(options: RemoveOptions, endings: Endings): Promise<void> {
   const { to } = options;
   if (to === undefined) return removeStandardInput(options, endings);
@@ -64,7 +64,7 @@ export function openJournal(to: string, onLine?: (line: JournalLine) => void): P
   });
 }
 
-/** Reports a wrong address, key or model at once, not after an hour of retries. */
+/** Reports a wrong address, key or model at once instead of after an hour of retries. */
 export async function requireService(
   { client, fields }: RemoveOptions,
   pictures: number,
@@ -87,7 +87,7 @@ export async function requireService(
   }
 }
 
-/** The list is empty until a node reports its models. Then the service decides. */
+/** If the list is empty, no node has reported its models yet, and the service decides. */
 function requireOffered(model: string, offered: readonly Model[]): void {
   if (offered.length === 0 || offered.some(({ name }) => name === model)) return;
   const lines = offered.map(({ name, good_for: about }) => [name, about ?? []].flat().join(': '));
@@ -103,17 +103,17 @@ class Run {
   readonly #found: Found;
   readonly #endings: Endings;
   readonly #progress: Progress;
-  /** The command names the failed pictures at its end. */
+  /** Named at the end. */
   readonly #failed: string[] = [];
   readonly #jobs = new Set<string>();
   #next = 0;
   #made = 0;
   #there = 0;
-  /** Results that have warnings. */
+  /** Results with warnings. */
   #warned = 0;
-  /** Failed pictures that would fail again with the same command. */
+  /** Failed permanently. */
   #lost = 0;
-  /** The reason why no further picture begins. */
+  /** Why no further picture is begun. */
   #stopped: CommandError | undefined;
 
   constructor(
@@ -146,7 +146,6 @@ class Run {
     await this.#tell();
   }
 
-  /** Takes one picture after the other, until none is left or the run is stopped. */
   async #work(): Promise<void> {
     while (this.#stopped === undefined && !this.#endings.draining.aborted) {
       const picture = this.#found.pictures[this.#next];
@@ -158,7 +157,7 @@ class Run {
         isMade = end.kind === 'made';
         this.#count(picture, end);
       } catch (error) {
-        // The run was ended at once, or the journal cannot be written.
+        // Aborted, or the journal cannot be written.
         if (this.#endings.hurrying.aborted) return;
         this.#stopped ??= new CommandError(`stopped: ${(error as Error).message}`);
         this.#failed.push(picture.source);
@@ -197,7 +196,7 @@ class Run {
       this.#failed.push(source);
       if (error instanceof MattingError && !error.retryable) this.#lost += 1;
       const stops = stopsTheRun(error, this.#made > 0);
-      // Pictures under way fail for the same reason. It is printed once.
+      // Pictures in flight fail for the same reason, which is printed once.
       if (stops && this.#stopped !== undefined) return;
       this.#progress.line(`${source}: ${codeOf(error)}: ${error.message}`);
       if (stops) this.#stopped = failureOf(error, 'stopped: ');
@@ -231,7 +230,7 @@ class Run {
   }
 }
 
-/** @param lost failed pictures that would fail again with the same command */
+/** @param lost permanent failures among them */
 export function failedError(failed: number, lost: number): CommandError {
   const again = failed - lost;
   const which = again === failed ? 'them' : `${again} of them`;
@@ -245,14 +244,14 @@ function namedOthers({ count, first }: Found['others']): string {
   return `${count} other ${count === 1 ? 'file' : 'files'} (${first.join(', ')}${more})`;
 }
 
-/** An error in the fields of a request is an error in the command. */
+/** An error of a request's field is a misuse of the command. */
 export function failureOf(error: Error, before = ''): CommandError {
   const isMisuse = error instanceof MattingError && error.fieldErrors.length > 0;
   const message = `${before}${codeOf(error)}: ${error.message}`;
   return new CommandError(message, isMisuse ? USAGE_EXIT_CODE : 1);
 }
 
-/** Reads one picture from standard input, and writes its result once it is whole. */
+/** Writes the result only when it is complete. */
 async function removeStandardInput(options: RemoveOptions, endings: Endings): Promise<void> {
   if (process.stdin.isTTY)
     throw misuse(`standard input is a terminal; pipe a picture into ${STANDARD_INPUT}`);

@@ -1,14 +1,14 @@
-/** Checks which names the disk of the results allows, before a picture costs anything. */
+/** Checks names on the results' disk before a picture is charged. */
 import { lstat, mkdir, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { CANNOT_CREATE_EXIT_CODE, CommandError } from './command-error.ts';
 import { onDisk, realPath } from './file-names.ts';
 import { partialName } from './partial-files.ts';
 
-/** The name is wrong, not the disk. exFAT has no such file if its name has a colon. */
+/** Errors of the name. exFAT reports ENOENT for a name with a colon. */
 const CODES_OF_NAMES: readonly unknown[] = ['EINVAL', 'EILSEQ', 'ENAMETOOLONG', 'ENOENT'];
 
-/** Tries the name itself, as each disk has its own rules. Rejects with the system's errors. */
+/** Tries the name, since each disk has its own rules. Rejects with system errors. */
 export async function requirePlace(target: string): Promise<void> {
   try {
     if ((await stat(target).catch(() => undefined))?.isDirectory()) {
@@ -19,7 +19,7 @@ export async function requirePlace(target: string): Promise<void> {
     const file = await open(target, 'wx').catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'EEXIST') throw error;
     });
-    // Another run tries the same name.
+    // Another command is testing the same name.
     if (file === undefined) return;
     await file.close();
     await rm(target);
@@ -32,7 +32,7 @@ export async function requirePlace(target: string): Promise<void> {
   }
 }
 
-/** Finds two pictures of a group whose results would be the same file on this disk. */
+/** Finds two pictures whose results are one file on this disk. */
 export async function findCollision<Picture extends { readonly output: string }>(
   to: string,
   groups: readonly (readonly Picture[])[],
@@ -56,7 +56,7 @@ export async function findCollision<Picture extends { readonly output: string }>
   }
 }
 
-/** @returns the error's code. If the disk refuses a name, only its picture fails, later. */
+/** @returns the error's code. A name that the disk refuses fails only its picture, later. */
 function claim(name: string, index: number): Promise<string | undefined> {
   return mkdir(path.dirname(name), { recursive: true })
     .then(() => writeFile(name, `${index}`, { flag: 'wx' }))
@@ -70,6 +70,6 @@ export async function isSameFile(one: string, other: string): Promise<boolean> {
   if ((await realPath(one)) === (await realPath(other))) return true;
   const first = await stat(onDisk(one), { bigint: true });
   const second = await stat(onDisk(other), { bigint: true });
-  // Some network disks give no file a number.
+  // Some network disks have no file numbers.
   return first.ino !== 0n && first.ino === second.ino && first.dev === second.dev;
 }

@@ -1,10 +1,8 @@
-/**
- * Decides whether a failure is one picture's, or whether the next one would fail in the same way.
- */
+/** Decides whether the next picture would fail in the same way. */
 import { ERROR_CODES, MattingError } from '../errors.ts';
 import { codeOf } from './picture-run.ts';
 
-/** Codes about one picture, its job or its result, as in the service's catalogue. */
+/** Errors of one picture, job or result. */
 export const CODES_OF_PICTURES: readonly string[] = [
   'INVALID_IMAGE_SOURCE',
   'UNSUPPORTED_IMAGE_FORMAT',
@@ -27,40 +25,38 @@ export const CODES_OF_PICTURES: readonly string[] = [
   'RESULT_LOST',
 ];
 
-/**
- * Codes about an option. They meet most pictures, but not each: a tall picture may become too high.
- */
+/** Errors of an option, which may affect only some pictures. */
 export const CODES_OF_OPTIONS: readonly string[] = [
   'UNSUPPORTED_OUTPUT_FORMAT',
   'INVALID_PARAMETER',
   'INVALID_CALLBACK',
 ];
 
-/** The service refuses the key or the account with these statuses, whatever the code. */
+/** Statuses of a refused key or account. */
 const STATUSES_OF_ALL: readonly unknown[] = [401, 402, 403];
 
-/** A file that is too large for the service, or for a proxy before it, which knows no codes. */
+/** Also from a proxy, without a code. */
 const TOO_LARGE_STATUS = 413;
 
-/** Errors of a disk that takes no more data. */
+/** A disk that takes no more data. */
 const CODES_OF_DISKS: readonly string[] = ['ENOSPC', 'EDQUOT', 'EROFS', 'EIO', 'EMFILE'];
 
 const KNOWN_CODES: readonly string[] = [...ERROR_CODES, 'NO_ANSWER', 'UNREADABLE_ANSWER'];
 
 /**
- * A newer service has codes that this client does not know. Such an error stops the run if it is
- * retryable, or if its status refuses the key or the account. Otherwise only its picture fails.
- * @param isOneMade whether a picture was cut out with the same options in this run
+ * An unknown code of a newer service stops the run only if its status refuses the key or the
+ * account.
+ * @param isOneMade a picture has succeeded with the same options
  */
 export function stopsTheRun(error: Error, isOneMade: boolean): boolean {
   const code = codeOf(error);
   if (!(error instanceof MattingError)) return CODES_OF_DISKS.includes(code);
   const { status, retryable, jobId } = error;
   if (CODES_OF_PICTURES.includes(code) || status === TOO_LARGE_STATUS) return false;
-  // The time for retries is over: the next picture would meet the same failure.
+  // Its retries are used up, so the next picture would fail, too.
   if (retryable) return true;
   if (!KNOWN_CODES.includes(code)) return STATUSES_OF_ALL.includes(status);
   if (CODES_OF_OPTIONS.includes(code) && isOneMade) return false;
-  // A job that failed without `retryable` failed because of its picture.
+  // A job's permanent failure is its picture's.
   return jobId === undefined;
 }

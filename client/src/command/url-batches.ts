@@ -1,40 +1,35 @@
 /**
- * The batches of earlier runs, from results.jsonl. Before the command submits a batch, it writes a
- * line for each item, without output and error. So the next run finds the batch, even if the list
- * changed.
+ * Batches of earlier runs in results.jsonl. The command writes a line for each item before it
+ * submits a batch, so the next run finds the batch for any list.
  */
 import { createHash } from 'node:crypto';
 import type { JournalLine } from './journal.ts';
 import type { RemoveOptions } from './options.ts';
 
-/** The service's bound on a batch. */
+/** The service's bound. */
 export const ITEMS_MAX = 1000;
-/**
- * The key of an item: the batch's key and the item's number. The batch's key ends in the number of
- * the attempt, from the second on.
- */
+/** An item's key: its batch's key, which ends with the attempt from the second on. */
 const ITEM_KEY = /^(urls-[0-9a-f]{64}(?:-(\d{1,6}))?):(\d{1,3})$/;
 
 export interface UrlBatch {
   /** The Idempotency-Key. */
   readonly key: string;
-  /** From 1. An address that failed with `retryable` gets a new attempt, and so another key. */
+  /** From 1. An address that failed temporarily gets another key. */
   readonly attempt: number;
   readonly urls: readonly string[];
-  /** Lines of some of the items. */
   readonly lines: readonly (JournalLine | undefined)[];
 }
 
 export interface KnownUrl {
-  /** The latest batch with this address. */
+  /** The last with this address. */
   readonly batch: UrlBatch;
-  /** Undefined: the batch may have been submitted, and the result is unknown. */
+  /** undefined: the batch may have been submitted. */
   readonly end: JournalLine | undefined;
 }
 
 type Request = Pick<RemoveOptions, 'asked' | 'run'>;
 
-/** The key is a hash of the request: equal requests are the same batch, whoever submits them. */
+/** Equal requests have equal keys, whoever submits them. */
 export function urlBatch(
   { asked, run }: Request,
   urls: readonly string[],
@@ -61,27 +56,24 @@ export class NotedBatches {
     if (key === undefined) return;
     const batch = this.#batches.get(key) ?? { attempt: Number(attempt), lines: [] };
     this.#batches.set(key, batch);
-    // Two runs may have begun an item; the line with its end counts.
+    // Two runs may have begun an item. The line with its end counts.
     if (isEnd(line) || batch.lines[Number(item)] === undefined) batch.lines[Number(item)] = line;
   }
 
-  /**
-   * Known items by address, if they had the same options.
-   * @param list its slices were whole batches of an older version of the command
-   */
+  /** By address, for equal options. @param list its slices were whole batches */
   knownOf(request: Request, list: readonly string[]): Map<string, KnownUrl> {
-    // An older version wrote only the lines with an end. The list fills the gaps of its batches.
+    // An older command wrote only ends, so its batches have gaps that the list fills.
     const slices = new Map(slicesOf(list).map(urls => [urlBatch(request, urls).key, urls]));
     const known = new Map<string, KnownUrl>();
     for (const [key, { attempt, lines }] of this.#batches) {
       const urls = slices.get(key) ?? Array.from(lines, line => line?.file ?? '');
       const batch = urlBatch(request, urls, attempt, lines);
-      // A batch with other options, or one that was never submitted: its lines are not complete.
+      // Other options, or never submitted: the lines are incomplete.
       if (batch.key !== key) continue;
       for (const [item, url] of urls.entries()) {
         const line = lines[item];
         const end = line !== undefined && isEnd(line) ? line : undefined;
-        // A batch may have an address twice, but only one of the items has an end.
+        // An address may occur twice in a batch, with one end.
         if (end === undefined && known.get(url)?.batch === batch) continue;
         known.set(url, { batch, end });
       }

@@ -1,20 +1,16 @@
-/** The list of addresses: a file with one on each line. */
 import { readFile } from 'node:fs/promises';
 import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
 
 const URLS_MAX = 1_000_000;
 
 export interface UrlList {
-  /** In the order of the list, with repeated addresses. */
+  /** In order, with duplicates. */
   readonly urls: readonly string[];
   /** The first line of each address, from 1. */
   readonly lines: ReadonlyMap<string, number>;
 }
 
-/**
- * Skips blank lines and lines that begin with #.
- * @throws CommandError
- */
+/** Skips blank lines and those beginning with #. @throws CommandError */
 export async function readUrls(list: string): Promise<UrlList> {
   const text = await readFile(list, 'utf8').catch((error: Error) => {
     throw new CommandError(`cannot read the list: ${error.message}`, NO_INPUT_EXIT_CODE);
