@@ -35,8 +35,7 @@ export type WebhookHeaders =
  * @param body the raw bytes, before a JSON parser
  * @param secret the submission's `callback_secret`, or the secret of the account's webhook
  * @throws WebhookError: missing headers, a wrong signature, or 5 minutes old
- * @example const { type, data } = verifyWebhook(rawBody, request.headers,
- * process.env.WEBHOOK_SECRET);
+ * @example const { type, data } = verifyWebhook(rawBody, request.headers, secret);
  */
 export function verifyWebhook(
   body: Uint8Array | string,
