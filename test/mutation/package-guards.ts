@@ -22,7 +22,7 @@ TABLE_WAIT_S | let other statements pass while they wait for a transaction to en
   - TABLE_WAIT_S = 1
   + TABLE_WAIT_S = 86_400
 control-plane/database/sqlite-group-commit.ts by control-plane/database/sqlite-group-commit.test.ts: transactions that are ready together
-commit | await | share one commit, and are told of it when others can see them
+commit | await | share one commit, and resolve when others can see them
 rollback | await | this.#run(ROLLBACK_TO | fail alone, after what they failed by is durable
 #leave | || group | are bounded in number, so that other processes get the lock
 #end | reject | all fail where the commit does, the rolled-back ones too, and the next group stands
