@@ -19,7 +19,13 @@ import { keptMatchesOne } from '@matting/database/statements.ts';
 import type { CompiledQuery, Transaction, Updateable, UpdateObject } from 'kysely';
 import type { FundingKind } from './funding/funding.ts';
 import { FUNDINGS } from './funding/fundings.ts';
-import type { JobFailure, JobState, QueueJob } from './job.ts';
+import {
+  type JobFailure,
+  type JobState,
+  OPEN_STATES,
+  QUEUED_STATES,
+  type QueueJob,
+} from './job.ts';
 import type { Claim } from './lease-rules.ts';
 import {
   type JobOfSteps,
@@ -77,8 +83,6 @@ interface Ending<J> extends Omit<End, 'closed'> {
   /** Tells whether this very call ended a final job. */
   readonly happened: (job: J) => boolean;
 }
-
-const FAILS_FROM: readonly JobState[] = ['accepted', 'fetching', 'ready', 'running'];
 
 /** Ends a job in one of these states. The caller adds the condition on the lease or fence. */
 export function closing(
@@ -160,11 +164,11 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
       ...this.#failed(failure),
       ...(retryable ? { idempotency_key_hash: null } : {}),
     };
-    const closes = closing(this.#database, claim.jobId, FAILS_FROM, columns);
+    const closes = closing(this.#database, claim.jobId, OPEN_STATES, columns);
     const how: Ending<J> = {
       kind: 'release',
       retryable,
-      from: FAILS_FROM,
+      from: OPEN_STATES,
       statement: closes.where(isHeldBy(claim)).compile(),
       happened: job => job.state === 'failed' && job.failure?.code === failure.code,
     };
@@ -221,8 +225,6 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
   }
 }
-
-export const QUEUED_STATES: readonly JobState[] = ['accepted', 'fetching', 'ready'];
 
 /** The next round finds a raised fence or a final job. */
 function overtaken(jobId: string): OvertakenError {

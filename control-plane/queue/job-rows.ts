@@ -1,6 +1,6 @@
 import type { Schema } from '@matting/database/database.ts';
 import type { Selectable } from 'kysely';
-import type { JobStatus, QueueJob } from './job.ts';
+import type { JobLease, JobStatus, QueueJob } from './job.ts';
 import type {} from './tables.ts';
 
 type Row = Selectable<Schema['jobs']>;
@@ -31,10 +31,9 @@ export function queueFieldsFromRow(
     Pick<Row, 'lost_with_process' | 'takeovers' | 'cap_window_start' | 'playground_day'> &
     GroupRow,
 ): Omit<QueueJob, keyof JobStatus> {
-  const { lease_holder: holder, lease_expires_at: expiresAtMs } = row;
   return {
     sourceHost: row.source_host,
-    lease: holder === null || expiresAtMs === null ? null : { holder, expiresAtMs },
+    lease: leaseFromRow(row),
     fence: row.fence,
     lostAttempts: row.lost_attempts,
     lostWithProcess: row.lost_with_process,
@@ -43,6 +42,15 @@ export function queueFieldsFromRow(
     unpaidDayMs: row.playground_day,
     group: groupFromRow(row),
   };
+}
+
+function leaseFromRow({
+  lease_holder: holder,
+  lease_expires_at: expiresAtMs,
+}: Pick<Row, 'lease_holder' | 'lease_expires_at'>): JobLease | null {
+  if (holder === null) return null;
+  if (expiresAtMs === null) throw new Error('a lease has a holder and no expiry');
+  return { holder, expiresAtMs };
 }
 
 type GroupRow = Pick<Row, 'batch_id' | 'batch_item'>;

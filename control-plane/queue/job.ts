@@ -19,6 +19,8 @@
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 
 export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
+/** Before a node admits the job. */
+export const QUEUED_STATES = ['accepted', 'fetching', 'ready'] as const;
 export const FINAL_STATES = ['succeeded', 'failed'] as const;
 export type JobState = (typeof OPEN_STATES | typeof FINAL_STATES)[number];
 

@@ -24,7 +24,6 @@ import {
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { type KeptStatement, keepStatement, nowPlusMs } from '@matting/database/statements.ts';
 import type { Insertable, Transaction } from 'kysely';
-import type { Columns } from './end-job.ts';
 import type { FundingKind, HoldLimits, HoldRefusal } from './funding/funding.ts';
 import { FUNDINGS } from './funding/fundings.ts';
 import { type IdempotencyKey, isForgotten } from './idempotency.ts';
@@ -59,18 +58,26 @@ export interface KeyedJob extends NewQueueJob {
   readonly keyHasCap?: boolean;
 }
 
+/** The database's clock gives the times. */
+type NewRow = Omit<Insertable<Schema['jobs']>, 'created_at' | 'queue_at'>;
+
+/** A new job's columns that the queue does not set itself. */
+export type PayloadColumns = Omit<NewRow, keyof ReturnType<typeof ownColumns>> & {
+  readonly source_host: string | null;
+};
+
 export interface PayloadSubmission<New extends NewQueueJob, J> {
   fundingOf(job: New): FundingKind;
   /**
    * Returns the same columns for every job. `source_host`: of the first download; null: the job is
    * ready.
    */
-  columns(job: New): Columns & { readonly source_host: string | null };
+  columns(job: New): PayloadColumns;
   /**
    * Columns that depend on other rows, read with the account's row locked. Throws to refuse the
    * job.
    */
-  join(database: Database, tx: Db, job: New): Promise<Columns>;
+  join(database: Database, tx: Db, job: New): Promise<Partial<NewRow>>;
   /** The answer of submit to an error of `join`; undefined: the error is not a refusal. */
   refusalOf(error: unknown): { readonly kind: 'refused' } | undefined;
   read(database: Database, db: Db, jobId: string): Promise<J | undefined>;
@@ -192,10 +199,10 @@ export type InsertJob<New extends NewQueueJob> = (
   tx: Transaction<Schema>,
   job: New,
   capWindowStartMs: number | null,
-  joined?: Columns,
+  joined?: Partial<NewRow>,
 ) => Promise<void>;
 
-type Row = Insertable<Schema['jobs']> & { readonly queue_shift: number };
+type Row = NewRow & { readonly queue_shift: number };
 
 /** The caller holds the funding already. */
 export function jobInsertion<New extends NewQueueJob>(
@@ -211,27 +218,33 @@ export function jobInsertion<New extends NewQueueJob>(
   );
   return async (database, tx, job, capWindowStartMs, joined = {}) => {
     const columns = columnsOf(job);
-    const row = {
+    const row: Row = {
       ...columns,
-      id: job.id,
-      account_id: job.accountId,
-      api_key_id: job.apiKeyId,
-      idempotency_key_hash: job.idempotencyKeyHash,
-      fingerprint: job.fingerprint,
-      state: columns.source_host === null ? 'ready' : 'accepted',
-      class: job.class,
+      ...ownColumns(job, columns.source_host, capWindowStartMs),
       // ms from now
       queue_shift: queuePositionMs(job.class, 0),
-      fence: 0,
-      lost_attempts: 0,
-      lost_with_process: 0,
-      takeovers: 0,
-      cap_window_start: capWindowStartMs,
-      playground_day: job.unpaidDayMs ?? null,
-      batch_id: job.group?.id ?? null,
-      batch_item: job.group?.item ?? null,
       ...joined,
     };
-    await tx.executeQuery(statement(database, row as unknown as Row));
+    await tx.executeQuery(statement(database, row));
+  };
+}
+
+function ownColumns(job: NewQueueJob, sourceHost: string | null, capWindowStartMs: number | null) {
+  return {
+    id: job.id,
+    account_id: job.accountId,
+    api_key_id: job.apiKeyId,
+    idempotency_key_hash: job.idempotencyKeyHash,
+    fingerprint: job.fingerprint,
+    state: sourceHost === null ? ('ready' as const) : ('accepted' as const),
+    class: job.class,
+    fence: 0,
+    lost_attempts: 0,
+    lost_with_process: 0,
+    takeovers: 0,
+    cap_window_start: capWindowStartMs,
+    playground_day: job.unpaidDayMs ?? null,
+    batch_id: job.group?.id ?? null,
+    batch_item: job.group?.item ?? null,
   };
 }

@@ -26,11 +26,10 @@ const OWNERS: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** They also have other meanings, so they count as columns only within a statement. */
-const WORDS = new Set(
-  ['finishing', 'background', 'hints', 'reference', 'timings', 'correctable', 'corrects'].concat(
-    ...['family', 'corrections'],
-  ),
-);
+const WORDS = new Set([
+  ...['finishing', 'background', 'hints', 'reference', 'timings'],
+  ...['correctable', 'corrects', 'family', 'corrections'],
+]);
 const REACHES_JOBS =
   /(?:From|updateTable|deleteFrom|Join)\('jobs'|JobRow|Schema\['jobs'\]|select(?:Jobs|Viewed)/;
 

@@ -6,13 +6,13 @@
  * | queued          | failed with JOB_CANCELLED; its credit returned, its notification written.   |
  * |                 | One conditional update decides against a node's admission: the fence moves, |
  * |                 | so whoever holds its lease can neither admit nor finish it                  |
- * | processing      | it stays as it is                                                           |
+ * | processing      | unchanged                                                                   |
  * | succeeded       | expired: its link is no good from now on. The charge stays                  |
  * | failed, expired | it stays as it is                                                           |
  *
- * What a succeeded job kept for corrections goes with it, and its open corrections fail
- * (family-deletion.ts). Each of them but a job that is processing loses its reference. The row names the result's blob
- * until somebody erased it: the caller of this, or else the sweeper.
+ * A succeeded job loses what it kept for corrections, and its open corrections fail
+ * (family-deletion.ts). Every job loses its reference, unless it is processing. The row names the
+ * result's blob until the caller of this, or the sweeper, has erased it.
  */
 import { takeAccount } from '@matting/accounts/account-store.ts';
 import { type Database, OvertakenError, type Schema } from '@matting/database/database.ts';

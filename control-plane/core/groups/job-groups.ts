@@ -2,13 +2,6 @@
  * Groups of jobs that a package makes: each has a credit before it is a job, held under the id that
  * the job will have (docs/adr/0054). What takes a `tx` belongs into a transaction of the package,
  * which begins with `takeAccount`.
- *
- * | call   | does                                                                           |
- * |--------|--------------------------------------------------------------------------------|
- * | hold   | holds a credit for each job to come, under the account's balance and the key's |
- * |        | cap                                                                            |
- * | begin  | makes jobs of the next of them                                                 |
- * | cancel | ends those of a group that wait, free of charge                                |
  */
 
 import { takeAccount } from '@matting/accounts/account-store.ts';
@@ -23,7 +16,7 @@ import {
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { requireInteger, throughIndex } from '@matting/database/statements.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { OPEN_STATES, type PublicJobState } from '@matting/queue/job.ts';
+import { OPEN_STATES, type PublicJobState, QUEUED_STATES } from '@matting/queue/job.ts';
 import { sql, type Transaction } from 'kysely';
 import { CANCELLED, jobDeletion } from '../deletion/remove-job.ts';
 import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
@@ -207,7 +200,7 @@ function readQueued(database: Database, groupId: string): Promise<string[]> {
       .select('id')
       .where('batch_id', '=', groupId)
       .where('finished_at', 'is', null)
-      .where('state', 'in', ['accepted', 'fetching', 'ready'])
+      .where('state', 'in', QUEUED_STATES)
       .limit(QUEUED_MAX)
       .execute();
     return rows.map(({ id }) => id);

@@ -129,8 +129,8 @@ async function notify(
   const ended = await readJob(database, tx, jobId);
   if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);
   const { accountId } = ended;
-  const told = { id: jobId, accountId, event: null, url: ended.callback.url };
-  const webhook = { ...told, body: renderOutboxBody(ended), ...secret };
+  const address = { id: jobId, accountId, event: null, url: ended.callback.url };
+  const webhook = { ...address, body: renderOutboxBody(ended), ...secret };
   await insertWebhook(database, tx, webhook, webhookFirstWaitMs);
 }
 

@@ -36,7 +36,7 @@ export interface JobTemplate {
   readonly traceContext?: string | undefined;
 }
 
-interface MattingRequestOf extends JobTemplate {
+interface NewJobRequest extends JobTemplate {
   /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;
@@ -53,8 +53,8 @@ interface MattingRequestOf extends JobTemplate {
   readonly correction?: Omit<JobCorrection, 'matte'> | undefined;
 }
 
-export interface NewJob extends KeyedJob, MattingRequestOf {}
-type ItemJob = NewQueueJob & MattingRequestOf;
+export interface NewJob extends KeyedJob, NewJobRequest {}
+type ItemJob = NewQueueJob & NewJobRequest;
 
 /** Inserts a job whose credit is held already, and counted for the key's cap. */
 export const insertJob = jobInsertion<ItemJob>(columnsOf);
