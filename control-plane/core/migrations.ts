@@ -7,6 +7,7 @@ import { corrections } from './migrations/0010-corrections.ts';
 import { groups } from './migrations/0011-batches.ts';
 import { webhooksOfAccounts } from './migrations/0012-webhooks-of-accounts.ts';
 import { looks } from './migrations/0013-looks.ts';
+import { noCheckpoints } from './migrations/0014-no-checkpoints.ts';
 import type {} from './tables.ts';
 
 /** Runs before the series of packages. */
@@ -20,6 +21,7 @@ export const CORE_MIGRATIONS: MigrationSeries = {
     '0011-batches': groups(dialect),
     '0012-webhooks-of-accounts': webhooksOfAccounts(dialect),
     '0013-looks': looks(dialect),
+    '0014-no-checkpoints': noCheckpoints(dialect),
   }),
   folded: [
     '0001-baseline',

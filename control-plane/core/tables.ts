@@ -4,16 +4,11 @@
  */
 
 import type { Generated } from 'kysely';
-import type { LedgerAuditKind } from './audit/last-audits.ts';
 import type { CallbackStatus } from './jobs/job-callback.ts';
 
-/**
- * How the last audit ended: the row `full`. Replicas of 0.2.0 also write a row `incremental`, the
- * columns run_id, saved_at and progress, and the table ledger_checkpoints. Nothing reads those; the
- * second release after 0.2.0 may remove them.
- */
+/** How the last audit ended: one row. */
 interface LedgerAuditsTable {
-  kind: LedgerAuditKind;
+  kind: 'full';
   /** Always 0. */
   jobs_checked_to: number;
   last_started_at: number | null;

@@ -345,6 +345,15 @@ export async function addColumns(
   }
 }
 
+/** Skips a missing table. */
+export async function dropTable(
+  db: Kysely<unknown>,
+  dialect: DatabaseDialect,
+  name: string,
+): Promise<void> {
+  await changeTable(db, dialect, sql`drop table if exists ${sql.table(name)}`);
+}
+
 /** MySQL's ER_DUP_KEYNAME. It has no "create index if not exists". */
 const INDEX_EXISTS = 1061;
 

@@ -4,12 +4,9 @@ import { type Database, query, readNowMs } from '@matting/database/database.ts';
 import { schemaMadeAtMs } from '@matting/database/migrate.ts';
 import { isInserted } from '@matting/database/statements.ts';
 
-/** An audit is full: it compares everything. The release before had incremental ones, too. */
-export type LedgerAuditKind = 'incremental' | 'full';
-
 interface LastAudit {
   /** `none`: no audit has ended; `ageMs` is then since the database was set up. */
-  readonly kind: LedgerAuditKind | 'none';
+  readonly kind: 'full' | 'none';
   readonly ageMs: number;
   readonly problems: number;
 }
@@ -20,7 +17,6 @@ export async function readLastAudits(database: Database): Promise<readonly LastA
     db
       .selectFrom('ledger_audits')
       .select(['kind', 'last_finished_at', 'last_problems', database.nowMs.as('now')])
-      .orderBy('kind')
       .execute(),
   );
   const ended = rows.flatMap(
@@ -34,7 +30,6 @@ export async function readLastAudits(database: Database): Promise<readonly LastA
   return [{ kind: 'none', ageMs: Math.max(0, ageMs), problems: 0 }];
 }
 
-/** The row `incremental` is of the release before, whose audits did not read everything. */
 export async function saveEnd(
   database: Database,
   startedAtMs: number,
@@ -49,8 +44,5 @@ export async function saveEnd(
       .set({ last_started_at: startedAtMs, ...ended })
       .where('kind', '=', 'full')
       .execute(),
-  );
-  await query(database, db =>
-    db.deleteFrom('ledger_audits').where('kind', '=', 'incremental').execute(),
   );
 }

@@ -111,25 +111,6 @@ const TABLES: readonly TableDefinition[] = [
     },
   },
   {
-    name: 'ledger_checkpoints',
-    columns: {
-      account_id: ID,
-      closed_to: INTEGER,
-      entries: INTEGER,
-      granted: INTEGER,
-      reserved: INTEGER,
-      charged: INTEGER,
-      released: INTEGER,
-      revoked: INTEGER,
-      created_at: INTEGER,
-    },
-    primaryKey: ['account_id'],
-    checks: {
-      ledger_checkpoints_sums: `entries > 0 and granted >= 0 and reserved >= 0
-              and charged >= 0 and released >= 0 and revoked >= 0`,
-    },
-  },
-  {
     name: 'ledger_audits',
     columns: { kind: ascii(16), jobs_checked_to: INTEGER },
     nullable: {
