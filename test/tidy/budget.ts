@@ -22,7 +22,7 @@ export const BUDGET = {
   'lines of bench': 7_700,
   'words of comments in source': 85_000,
   'words of comments in tests': 28_000,
-  'lines of Unreleased in CHANGELOG.md': 60,
+  'lines of Unreleased in CHANGELOG.md': 48,
   'columns of jobs that the queue has': 25,
   'columns of jobs that the core adds': 44,
   'names of core that other packages import': 98,
