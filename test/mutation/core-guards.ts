@@ -16,23 +16,23 @@ control-plane/core/attempts/result-blob.ts by control-plane/core/attempts/attemp
 commit | await this.#requireStored | a result › is not charged if the storage took it and has nothing of it
 control-plane/core/dispatch/advertised-nodes.ts by control-plane/core/dispatch/pick-node.test.ts: the advertised nodes
 nodes | are unknown within the first grace period
-#look | > graceMs | are those that were there within the grace period, and no others
+#refresh | > graceMs | are those that were there within the grace period, and no others
 control-plane/queue/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
 #incapableFailure | && 'unable' | a job that no live node can do while others may come › causes no round by itself: the poll notices a new node
 leaves | >= eachMax | a round › knows that behind a full listing more may wait, though all of it began
 control-plane/core/dispatch/job-needs.ts by control-plane/core/dispatch/pick-node.test.ts
-shortfallOf | if (unknownTo( | a request that no node can serve › names a field that nodes of another version do not follow
+shortfallOf | if (missingCapability( | a request that no node can serve › names a field that nodes of another version do not follow
 control-plane/core/dispatch/job-needs.ts by test/contract/frames.test.ts
 admittedMegapixels | finishing: | counts on the node what it was placed for, and is refused there for what was known
 admittedMegapixels | background: | counts on the node what it was placed for, and is refused there for what was known
 control-plane/core/dispatch/job-run.ts by control-plane/core/attempts/refused-attempts.test.ts
-#tryNodes | if (unknownTo( | a header over 4096 bytes › goes to a node that takes it, whichever was chosen
+#tryNodes | if (missingCapability( | a header over 4096 bytes › goes to a node that takes it, whichever was chosen
 #after | === 'rejected' | a request that nodes reject › is tried once more on the only node
 control-plane/core/dispatch/node-reservation.ts by control-plane/core/dispatch/node-reservation.test.ts
 nodesFor | filter | an image that has waited for memory has the node for itself, until it begins
 #end | this.#nextAtMs | an image that has waited for memory has the node for itself, until it begins
 control-plane/core/dispatch/node-refusals.ts by control-plane/core/dispatch/pick-node.test.ts
-unreadBy | 'heic' | a request that no node can serve › is refused if no node reads the format of the background
+unreadableDetail | 'heic' | a request that no node can serve › is refused if no node reads the format of the background
 control-plane/queue/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
 beginRound | && capacity.slots('unnamed') | nodes of other models › have no room for jobs that name none, and make no round for them
 control-plane/core/dispatch/job-needs.ts by control-plane/core/models/dispatched.test.ts

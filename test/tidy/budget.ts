@@ -20,7 +20,7 @@ export const BUDGET = {
   'lines of control-plane/core': 16_980,
   'lines of tests': 114_460,
   'lines of bench': 7_700,
-  'words of comments in source': 85_000,
+  'words of comments in source': 84_000,
   'words of comments in tests': 28_000,
   'lines of Unreleased in CHANGELOG.md': 48,
   'columns of jobs that the queue has': 25,

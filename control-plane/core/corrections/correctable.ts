@@ -1,4 +1,3 @@
-/** Decides whether a job can be corrected, and what the correction takes over from it. */
 import type { TextValue } from '@matting/http/body-fields.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/table.ts';
@@ -9,7 +8,7 @@ import type { CropRun } from '../jobs/job-family.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { CORRECTIONS_MAX } from './family.ts';
 
-/** A correction has the picture, the model and the matte of the job that it corrects. */
+/** A correction has the corrected job's picture, model and matte. */
 export const NOT_IN_A_CORRECTION: readonly string[] = [
   'image_url',
   'image_base64',
@@ -25,7 +24,7 @@ export type CorrectedJob = Pick<
   'id' | 'finishing' | 'outputFormat' | 'correctable' | 'reference'
 >;
 
-/** Texts of the finishing fields that corrections take over. The file of a background is not kept. */
+/** Finishing fields that corrections inherit. No background picture is kept. */
 export function keptFields(texts: ReadonlyMap<string, TextValue>): Record<string, string> {
   const kept = FINISHING_FIELDS.flatMap(field => {
     const text = texts.get(field);
@@ -35,44 +34,45 @@ export function keptFields(texts: ReadonlyMap<string, TextValue>): Record<string
 }
 
 /**
- * The fields of a correction with those of the corrected job that it does not send.
+ * Adds fields of the corrected job that the correction does not send.
  * @throws ContractError INVALID_PARAMETER: the corrected job's background was a picture
  */
 export function inheritedFields<Field extends string>(
   texts: ReadonlyMap<Field | 'background' | 'background_url' | 'output_format', TextValue>,
   backgroundGiven: boolean,
-  of: CorrectedJob,
+  corrected: CorrectedJob,
 ): typeof texts {
-  const isBehind = backgroundGiven || texts.has('background') || texts.has('background_url');
-  if (!isBehind && of.finishing?.background?.kind === 'picture') {
+  const hasBackground = backgroundGiven || texts.has('background') || texts.has('background_url');
+  if (!hasBackground && corrected.finishing?.background?.kind === 'picture') {
     throw invalidParameter(
       'background',
       'must be sent again: the service does not keep its picture. Send background_file, background_url or background=transparent',
     );
   }
-  const kept = Object.entries(of.correctable ?? {}) as [Field, string][];
-  const inherited = kept.filter(([field]) => !(isBehind && field === 'background'));
-  if (of.reference !== null) inherited.push(['reference' as Field, of.reference]);
-  return new Map([...inherited, ['output_format', of.outputFormat], ...texts]);
+  const { correctable, reference, outputFormat } = corrected;
+  const kept = Object.entries(correctable ?? {}) as [Field, string][];
+  const inherited = kept.filter(([field]) => !(hasBackground && field === 'background'));
+  if (reference !== null) inherited.push(['reference' as Field, reference]);
+  return new Map([...inherited, ['output_format', outputFormat], ...texts]);
 }
 
 /**
- * The input, which the first job of the family keeps, and the model that it named. The transaction
- * that makes the correction decides once more.
+ * Finds the first job's input and the model that it named. `countInFamily` decides again in the
+ * correction's transaction.
  * @throws ContractError JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED
  */
 export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: string) {
   const of = await jobs.find(jobId);
   const first = of?.correction ? await jobs.find(of.correction.first) : of;
   if (of?.state !== 'succeeded' || of.correctable === null) {
-    throw notCorrectable(jobId, of?.correctable == null ? NOT_ASKED : NOT_SUCCEEDED);
+    throw notCorrectable(jobId, of?.correctable == null ? TAKES_NO_CORRECTIONS : NOT_SUCCEEDED);
   }
   if (first === undefined || publicState(of) === 'expired' || publicState(first) === 'expired') {
     const detail = 'The first job has expired or was deleted. Submit the image again.';
     throw new ContractError('RESULT_EXPIRED', detail, { jobId });
   }
   const input = first.kept?.input;
-  // The input ends before the first result if the credit was returned.
+  // If the credit was returned, the input is removed before the first result expires.
   if (of.kept === null || input == null || of.kept.untilMs <= of.readAtMs) {
     throw notCorrectable(jobId, NOTHING_KEPT);
   }
@@ -84,7 +84,7 @@ export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: st
 }
 
 /**
- * A box erases nothing outside of itself. What else hints show, a model may have to find.
+ * Undefined if the hints have only boxes to erase, which never need a run (docs/adr/0062).
  * @param model the plan or model that the first job named
  */
 export function cropRunFor(
@@ -95,7 +95,8 @@ export function cropRunFor(
   return model === null ? {} : { model };
 }
 
-const NOT_ASKED = 'The job keeps no input. Submit the image again with correctable=true.';
+const TAKES_NO_CORRECTIONS =
+  'The job keeps no input. Submit the image again with correctable=true.';
 const NOT_SUCCEEDED = 'The job has not succeeded. Correct a job whose status is succeeded.';
 const NOTHING_KEPT =
   'The service keeps no matte of this job: its node kept none, or the result of the first job was lost and its credit returned. Submit the image again.';

@@ -86,8 +86,8 @@ test('the input stays as long as the result of a job that asked for it, and of n
 });
 
 test('a correction takes over the fields that it does not send', async t => {
-  const asked = { correctable: true, crop: true, crop_margin: '5%', output_format: 'webp' };
-  const jobId = await firstOf({ ...asked, background: 'red' });
+  const fields = { correctable: true, crop: true, crop_margin: '5%', output_format: 'webp' };
+  const jobId = await firstOf({ ...fields, background: 'red' });
   const made = (await correct(jobId, { background: 'white' })).json();
   const job = await app.stores.jobs.find(made.job_id);
   t.is(job?.outputFormat, 'webp');

@@ -1,6 +1,6 @@
 /**
- * The rows of a family: the first job, and all that correct it or one of its corrections. Whoever
- * makes, ends or removes one of them holds the account's row (docs/adr/0052).
+ * The rows of a family: a first job, its corrections and theirs. A transaction that makes, ends or
+ * removes a correction holds the account's row (docs/adr/0052).
  */
 import type { Database, Db } from '@matting/database/database.ts';
 import { matchesOne } from '@matting/database/statements.ts';
@@ -8,15 +8,15 @@ import type { NotNull } from 'kysely';
 import type { JobCorrection } from '../jobs/job-family.ts';
 import { KEPT_COLUMNS } from './kept-files.ts';
 
-/** Corrections of a first job and of its corrections. */
+/** In a family. */
 export const CORRECTIONS_MAX = 20;
 
-/** The transaction leaves no trace: what the correction needs is not kept, or too many were made. */
+/** The needed files are not kept, or the family has CORRECTIONS_MAX. */
 export class NotCorrectableError extends Error {}
 
 /**
- * Counts a new correction in its family, with the account's row held. @throws NotCorrectableError
  * @returns columns of the correction
+ * @throws NotCorrectableError, for the caller to roll the transaction back
  */
 export async function countInFamily(
   { nowMs }: Database,
@@ -41,7 +41,7 @@ export async function countInFamily(
   return { ...base, base_matte: JSON.stringify(matte) };
 }
 
-/** All but the first job; CORRECTIONS_MAX at most. */
+/** CORRECTIONS_MAX rows at most. */
 export function readCorrections(tx: Db, first: string) {
   return tx
     .selectFrom('jobs')
@@ -51,7 +51,6 @@ export function readCorrections(tx: Db, first: string) {
     .execute();
 }
 
-/** The results of a first job's corrections. */
 export function readResultsOfFamily(db: Db, first: string) {
   return db
     .selectFrom('jobs')
@@ -62,7 +61,7 @@ export function readResultsOfFamily(db: Db, first: string) {
     .execute();
 }
 
-/** No correction is made of these jobs from here on. The sweep removes what they keep. */
+/** These jobs take no more corrections; the sweep removes their kept files. */
 export async function endKeeping({ nowMs }: Database, tx: Db, jobIds: readonly string[]) {
   await tx
     .updateTable('jobs')

@@ -1,7 +1,7 @@
 /**
- * The files that a job keeps for its corrections: its input and the matte that its node made
- * (docs/adr/0052). They are kept from the job's end until the result of the family's first job is
- * over. Jobs of a family share files, so a file goes when no row names it any more.
+ * The files that a job keeps for its corrections: its input and its node's matte (docs/adr/0052),
+ * from the job's end until the first job's result expires. Jobs of a family share files, so a file
+ * is removed only when no row names it.
  */
 import { type Database, type Db, type Schema, transact } from '@matting/database/database.ts';
 import type { Selectable, Transaction } from 'kysely';
@@ -17,7 +17,7 @@ type KeptRow = Pick<Selectable<Schema['jobs']>, (typeof KEPT_COLUMNS)[number]>;
 
 export const blobsOfRow = (row: KeptRow) => blobsOfKept(keptFromRow(row));
 
-/** 0: nothing is kept. */
+/** 0: the job keeps no files. */
 export const keptUntilOf = (row: KeptRow) => row.kept_until ?? 0;
 
 export function blobsOfKept(kept: JobKept | null): string[] {
@@ -25,8 +25,8 @@ export function blobsOfKept(kept: JobKept | null): string[] {
 }
 
 /**
- * Keeps what corrections need as long as the first job's result lives. A correction names the models
- * of the first, whatever ran on crops. Nothing is kept if the first keeps nothing any more.
+ * Keeps files as long as the first job does. A correction gets the first job's `result_models`,
+ * even if a model ran on crops.
  */
 export async function keepFiles(
   tx: Transaction<Schema>,
@@ -52,12 +52,12 @@ export async function keepFiles(
 }
 
 export async function clearKept(tx: Db, jobIds: readonly string[]): Promise<void> {
-  // One order holds everywhere: two transactions wait for each other, and never in a circle.
+  // Sorted against deadlocks: transactions lock rows in one order.
   const ids = [...new Set(jobIds)].sort();
   await tx.updateTable('jobs').set(NOTHING_KEPT).where('id', 'in', ids).execute();
 }
 
-/** The name goes before the blob, as that of a result does. */
+/** Clears the names; the caller then erases the files. */
 export function takeExpiredKept(database: Database, limit: number): Promise<string[]> {
   return transact(database, async tx => {
     const rows = await tx
@@ -75,10 +75,10 @@ export function takeExpiredKept(database: Database, limit: number): Promise<stri
 }
 
 /**
- * Inputs and mattes that jobs keep for corrections, and mattes that open corrections begin with: by
- * their jobs, whose ids are in the names, and the few jobs of a family.
+ * Reads all files that the families of these files need, with the mattes that open corrections
+ * begin with.
  */
-export async function keptIn(db: Db, names: readonly string[]): Promise<string[]> {
+export async function keptFilesOf(db: Db, names: readonly string[]): Promise<string[]> {
   const ids = names.flatMap(name => jobOfKept(name) ?? []);
   if (ids.length === 0) return [];
   const rows = await db

@@ -1,4 +1,4 @@
-/** DELETE of a job: its row first (remove-job.ts), then the files that it named. */
+/** DELETE of a job: changes its row (remove-job.ts), then erases its files. */
 
 import type { Caller } from '@matting/accounts/keys/caller.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
@@ -12,12 +12,11 @@ import type { JobEvents } from '../results/job-events.ts';
 import { UUID } from '../results/job-of-caller.ts';
 import type { ResultJob, ResultReaders } from '../results/result-download.ts';
 
-/** The answer waits no longer for the storage: the files are erased behind it. */
+/** The answer waits this long for the storage; other files are erased after it. */
 const ERASE_MS_MAX = 1000;
 const PROCESSING_RETRY_AFTER_S = 2;
 
 export interface ErasureObserver {
-  /** The sweeper erases it later. */
   resultNotErased(): void;
 }
 
@@ -62,7 +61,7 @@ export class DeleteJob {
     return job;
   }
 
-  /** Never rejects. The row keeps the name of a result that stays. */
+  /** Never rejects. The row keeps the name of a result that was not erased. */
   async #erase({ id, result }: ResultJob, blobs: readonly string[], shared: readonly string[]) {
     const { jobs, blobs: store, observer, log } = this.#dependencies;
     try {

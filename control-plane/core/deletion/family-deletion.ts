@@ -1,6 +1,6 @@
 /**
- * Deletes with a job what it kept for corrections, and fails the open corrections that need it. The
- * job's account is held, so none is made or ends meanwhile (docs/adr/0052).
+ * Deletes a job's kept files, and fails the open corrections that need them. The transaction holds
+ * the account's row, so no correction is made or ends meanwhile (docs/adr/0052).
  */
 import type { Database, Db } from '@matting/database/database.ts';
 import { type JobFailure, OPEN_STATES } from '@matting/queue/job.ts';
@@ -17,7 +17,6 @@ const DELETED: JobFailure = {
   retryable: false,
 };
 
-/** @param fail ends an open correction that was read in this transaction */
 export async function endFamily(
   database: Database,
   tx: Db,
@@ -43,7 +42,7 @@ export async function endFamily(
 
 export type JobFiles = Pick<Job, 'input' | 'background' | 'hintsFile' | 'correction'>;
 
-/** Files of an open job, some of which another job may name, too. */
+/** Other jobs of the family may share these files. */
 export function filesOfOpen({ input, background, hintsFile, correction }: JobFiles): string[] {
   return [input, background?.input, hintsFile, correction?.matte].flatMap(file => file?.blob ?? []);
 }

@@ -1,18 +1,16 @@
 /**
  * A caller's DELETE changes a job in one transaction:
  *
- * | the job         | then                                                                        |
+ * | job             | change                                                                      |
  * |-----------------|-----------------------------------------------------------------------------|
- * | queued          | failed with JOB_CANCELLED; its credit returned, its notification written.   |
- * |                 | One conditional update decides against a node's admission: the fence moves, |
- * |                 | so whoever holds its lease can neither admit nor finish it                  |
- * | processing      | unchanged                                                                   |
- * | succeeded       | expired: its link is no good from now on. The charge stays                  |
- * | failed, expired | it stays as it is                                                           |
+ * | queued          | fails with JOB_CANCELLED. The fence rises in the same conditional update,   |
+ * |                 | so that the lease's holder can neither admit nor finish the job             |
+ * | processing      | none                                                                        |
+ * | succeeded       | expires; the charge stays. Kept files go, and open corrections fail         |
+ * |                 | (family-deletion.ts)                                                        |
+ * | failed, expired | loses its reference, as the queued and the succeeded job do                 |
  *
- * A succeeded job loses what it kept for corrections, and its open corrections fail
- * (family-deletion.ts). Every job loses its reference, unless it is processing. The row names the
- * result's blob until the caller of this, or the sweeper, has erased it.
+ * The row names the result's blob until the caller or the sweeper has erased it.
  */
 import { takeAccount } from '@matting/accounts/account-store.ts';
 import { type Database, OvertakenError, type Schema } from '@matting/database/database.ts';
@@ -49,7 +47,7 @@ export function jobDeletion(
         let job = await readJob(database, tx, jobId);
         if (job?.apiKeyId !== apiKeyId) return undefined;
         if (job.kept !== null) {
-          // No correction of it is made or ends from here on.
+          // From here on no correction of it is made or ends.
           await takeAccount(database, tx, job.accountId);
           job = (await readJob(database, tx, jobId)) ?? job;
         }
@@ -62,12 +60,12 @@ async function removeJob(
   database: Database,
   tx: Transaction<Schema>,
   job: Job,
-  work: Removal,
+  removal: Removal,
 ): Promise<Deletion> {
   const { id } = job;
   const kind = kindOf(job);
   if (kind === 'processing') return { kind, job, blobs: [] };
-  if (kind === 'cancelled') await work.end(job, work.ends.cancelling(job, CANCELLED));
+  if (kind === 'cancelled') await removal.end(job, removal.ends.cancelling(job, CANCELLED));
   if (kind === 'deleted') {
     const { numUpdatedRows } = await tx
       .updateTable('jobs')
@@ -79,14 +77,14 @@ async function removeJob(
       .executeTakeFirstOrThrow();
     if (numUpdatedRows !== 1n) throw new OvertakenError(`job ${id} was deleted or swept meanwhile`);
   }
-  const family = await familyOf(database, tx, { kind, job }, work);
-  // A notification was rendered with it.
-  if (job.reference !== null && !work.keepReference) {
+  const family = await familyOf(database, tx, { kind, job }, removal);
+  // After the end, since its notification has the reference.
+  if (job.reference !== null && !removal.keepReference) {
     await tx.updateTable('jobs').set({ reference: null }).where('id', '=', id).execute();
   }
-  const after = await readJob(database, tx, id);
-  if (after === undefined) throw new Error(`job ${id} is gone before its commit`);
-  return { kind, job: after, blobs: blobsOf(kind, job), ...(family && { family }) };
+  const changed = await readJob(database, tx, id);
+  if (changed === undefined) throw new Error(`job ${id} is gone before its commit`);
+  return { kind, job: changed, blobs: blobsOf(kind, job), ...(family && { family }) };
 }
 
 async function familyOf(
@@ -111,7 +109,7 @@ function kindOf(job: JobStatus): Deletion['kind'] {
   return status === 'succeeded' ? 'deleted' : 'unchanged';
 }
 
-/** Also what an earlier deletion left. */
+/** Includes files that an earlier deletion left. */
 function blobsOf(kind: Deletion['kind'], job: ResultJob & JobFiles): string[] {
   const { result, deletedAtMs, correction } = job;
   if (kind === 'cancelled') return correction === null ? filesOfOpen(job) : [];

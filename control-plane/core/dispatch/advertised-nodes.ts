@@ -1,9 +1,9 @@
-/** The nodes that were routable lately, by which a request is refused before it is a job. */
+/** The nodes that were lately routable. A request that none can do is refused at once. */
 
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import type { Selectables } from '@matting/nodes/selectable.ts';
 
-const LOOKS_IN_GRACE = 60;
+const REFRESHES_PER_GRACE = 60;
 
 interface AdvertisedNodesOptions {
   readonly routable: () => readonly NodeAbility[];
@@ -11,16 +11,16 @@ interface AdvertisedNodesOptions {
   readonly now: () => number;
 }
 
-/** The nodes routable within the grace: a restart of the only one with a codec refuses nothing. */
+/** The grace covers a restart of the only node with a codec. */
 export class AdvertisedNodes {
   readonly #options: AdvertisedNodesOptions;
   readonly #startedAtMs: number;
-  /** The keys are the boot and what may be named there, which may change while a node serves. */
-  readonly #seen = new Map<
+  /** By boot, then by models, which may change while a node serves. */
+  readonly #byBoot = new Map<
     string,
     Map<Selectables | undefined, { readonly node: NodeAbility; readonly atMs: number }>
   >();
-  #lookedAtMs = Number.NEGATIVE_INFINITY;
+  #refreshedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: AdvertisedNodesOptions) {
     this.#options = options;
@@ -29,28 +29,31 @@ export class AdvertisedNodes {
 
   changed(): void {
     const { graceMs, now } = this.#options;
-    if (now() - this.#lookedAtMs >= graceMs / LOOKS_IN_GRACE) this.#look();
+    if (now() - this.#refreshedAtMs >= graceMs / REFRESHES_PER_GRACE) this.#refresh();
   }
 
-  /** Undefined within the first grace of this replica: it cannot know yet who was there. */
+  /** Undefined in the first grace, when the replica may not know all nodes. */
   nodes(): readonly NodeAbility[] | undefined {
     const { graceMs, now } = this.#options;
     if (now() - this.#startedAtMs <= graceMs) return undefined;
-    this.#look();
-    return [...this.#seen.values()].flatMap(seen => [...seen.values()].map(({ node }) => node));
+    this.#refresh();
+    const entries = [...this.#byBoot.values()].flatMap(byModels => [...byModels.values()]);
+    return entries.map(({ node }) => node);
   }
 
-  #look(): void {
+  #refresh(): void {
     const { routable, graceMs, now } = this.#options;
     const nowMs = now();
-    this.#lookedAtMs = nowMs;
+    this.#refreshedAtMs = nowMs;
     for (const node of routable()) {
-      const seen = this.#seen.get(node.bootId) ?? new Map();
-      this.#seen.set(node.bootId, seen.set(node.models, { node, atMs: nowMs }));
+      const byModels = this.#byBoot.get(node.bootId) ?? new Map();
+      this.#byBoot.set(node.bootId, byModels.set(node.models, { node, atMs: nowMs }));
     }
-    for (const [bootId, seen] of this.#seen) {
-      for (const [models, { atMs }] of seen) if (nowMs - atMs > graceMs) seen.delete(models);
-      if (seen.size === 0) this.#seen.delete(bootId);
+    for (const [bootId, byModels] of this.#byBoot) {
+      for (const [models, { atMs }] of byModels) {
+        if (nowMs - atMs > graceMs) byModels.delete(models);
+      }
+      if (byModels.size === 0) this.#byBoot.delete(bootId);
     }
   }
 }

@@ -1,8 +1,7 @@
 /**
- * Gives open jobs to nodes. The deep queue is the jobs table; this replica claims a job only when
- * it has room for it on a node in hand (or downloads its source, or must end it), so that no lease
- * waits for a node. dispatch-core.ts decides which, round-loop.ts when: when a job submitted here
- * finds no room, when a node's room changed and jobs wait, and every POLL_MS.
+ * Gives open jobs to nodes. A replica claims a job only to download its source, to end it, or with
+ * a node's offer in hand, so jobs wait in the table and no lease waits for a node. dispatch-core.ts
+ * decides which jobs begin, round-loop.ts when a round does.
  */
 
 import { RoundLoop } from '@matting/database/round-loop.ts';
@@ -33,7 +32,7 @@ export interface DispatcherDependencies extends JobRunDependencies {
   readonly fleet: Pick<Fleet, 'snapshots' | 'offer' | 'onChange'>;
   readonly events: JobEvents;
   readonly noNodeGraceMs: number | undefined;
-  /** The reports of these nodes count; absent or undefined: any may come. */
+  /** Absent or undefined: the nodes are not known, so none is said to be unable. */
   readonly advertised?: (() => readonly NodeAbility[] | undefined) | undefined;
   readonly random?: () => number;
   readonly now?: () => number;
@@ -54,7 +53,7 @@ export class Dispatcher {
     const { fleet, noNodeGraceMs, advertised, pollMs = POLL_MS } = dependencies;
     const { random = Math.random, now = () => performance.now() } = dependencies;
     this.#dependencies = dependencies;
-    this.#loop = new RoundLoop({ pollMs, begin: anew => this.#begin(anew) });
+    this.#loop = new RoundLoop({ pollMs, begin: reread => this.#begin(reread) });
     const downloads = new Downloads(now);
     this.#downloads = downloads;
     const snapshots = () => fleet.snapshots();
@@ -106,7 +105,7 @@ export class Dispatcher {
     return this.#downloads.underWay;
   }
 
-  /** Claims nothing more, lets what runs finish within the limit, then gives the rest back. */
+  /** Gives back the jobs that still run after `limitMs`. */
   async stop(limitMs: number): Promise<void> {
     for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe();
     await this.#loop.stop();
@@ -124,8 +123,8 @@ export class Dispatcher {
     this.#carryOut(this.#core.submitted({ ...job, state }));
   }
 
-  #begin(anew: boolean): void {
-    if (anew) this.#core.outdate();
+  #begin(reread: boolean): void {
+    if (reread) this.#core.outdate();
     if (this.#core.beginRound()) void this.#round();
     else this.#loop.roundEnded();
   }

@@ -1,6 +1,5 @@
 /**
- * Decides what a job needs of a node and what keeps a node from it, by the rules of proto/contract
- * that nodes use. Pure.
+ * Computes a job's needs, and which of them a node lacks, by the rules that nodes use. Pure.
  */
 
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
@@ -18,21 +17,19 @@ import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import type { CropRun, FamilyJob, JobCorrection } from '../jobs/job-family.ts';
 import { type JobBackground, type JobInput, sizeOf } from '../jobs/job-request.ts';
 
-export interface AskedNeeds {
-  /** null: the image is not there yet. */
+export interface RequestNeeds {
+  /** null before the image has come. */
   readonly inputFormat: InputFormat | null;
-  /** Pixels as stored in the file; null if the header does not show them. */
   readonly pixels: number | null;
   readonly outputFormat: OutputFormat;
-  /** If it is absent, the result is a plain cut-out. */
+  /** Absent: a plain cut-out. */
   readonly finishing?: FinishingNeeds;
-  /** The plan or model that it names; absent: the default. */
+  /** Absent: the default plan. */
   readonly model?: string;
-  /** Capabilities that the node must have for hints and mattes; absent: none. */
+  /** Of hints and mattes; `finishing` has more. */
   readonly capabilities?: readonly Capability[];
-  /** The file of hints that are a picture; absent: there is none. */
   readonly hintsFile?: FileNeeds;
-  /** A wish, which `settleCropRun` makes needs of where a node can do it. */
+  /** Optional: `settleCropRun` turns it into needs or drops it. */
   readonly cropRun?: CropRun | undefined;
 }
 
@@ -41,7 +38,7 @@ interface FileNeeds {
   readonly pixels: number;
 }
 
-export interface JobNeeds extends AskedNeeds {
+export interface JobNeeds extends RequestNeeds {
   readonly inputFormat: InputFormat;
 }
 
@@ -49,17 +46,17 @@ interface FinishingNeeds {
   readonly steps: Finishing;
   readonly channels: Channels;
   readonly frame: FrameRange;
-  /** null: none, or none yet. */
+  /** null also before the picture has come. */
   readonly background: FileNeeds | null;
 }
 
-export interface AskedOfNode {
+export interface ProcessingOptions {
   readonly outputFormat: OutputFormat;
   readonly channels?: Channels;
   readonly finishing?: Finishing | null | undefined;
   readonly background?: Pick<JobBackground, 'input'> | null | undefined;
   readonly model?: string | null | undefined;
-  /** true: some, not known which. */
+  /** true: the listing does not have the shapes. */
   readonly hints?: Hints | true | null | undefined;
   readonly hintsFile?: Picture | null | undefined;
   readonly correctable?: FamilyJob['correctable'] | undefined;
@@ -68,33 +65,34 @@ export interface AskedOfNode {
 
 export type Picture = Pick<JobInput, 'format' | 'width' | 'height'>;
 
-export function needsOf(input: Picture, asked: AskedOfNode): JobNeeds {
+export function needsOf(input: Picture, options: ProcessingOptions): JobNeeds {
   const size = sizeOf(input);
   const pixels = size === undefined ? null : size.width * size.height;
-  return { inputFormat: input.format, pixels, ...askedOf(asked, size) };
+  return { inputFormat: input.format, pixels, ...optionNeeds(options, size) };
 }
 
-export function needsBeforeImage(asked: AskedOfNode): AskedNeeds {
-  return { inputFormat: null, pixels: null, ...askedOf(asked, undefined) };
+export function needsBeforeImage(options: ProcessingOptions): RequestNeeds {
+  return { inputFormat: null, pixels: null, ...optionNeeds(options, undefined) };
 }
 
-function askedOf(
-  asking: AskedOfNode,
+function optionNeeds(
+  options: ProcessingOptions,
   size: Size | undefined,
-): Omit<AskedNeeds, 'inputFormat' | 'pixels'> {
-  const { outputFormat, channels = 'rgba', finishing, background, model, correction } = asking;
-  const named = {
+): Omit<RequestNeeds, 'inputFormat' | 'pixels'> {
+  const { outputFormat, channels = 'rgba', finishing, model, correction } = options;
+  const needs = {
+    outputFormat,
     ...(model ? { model } : {}),
     ...(correction?.cropRun && { cropRun: correction.cropRun }),
+    ...hintNeeds(options),
   };
-  const asked = { outputFormat, ...named, ...hintNeeds(asking) };
-  if (!finishing) return asked;
+  if (!finishing) return needs;
   const frame = frameRange(finishing, size, { turned: true });
-  const behind = fileNeeds(background?.input);
-  return { ...asked, finishing: { steps: finishing, channels, frame, background: behind } };
+  const background = fileNeeds(options.background?.input);
+  return { ...needs, finishing: { steps: finishing, channels, frame, background } };
 }
 
-function hintNeeds({ hints, hintsFile, correctable }: AskedOfNode): Partial<AskedNeeds> {
+function hintNeeds({ hints, hintsFile, correctable }: ProcessingOptions): Partial<RequestNeeds> {
   if (!hints && !correctable) return {};
   const file = fileNeeds(hintsFile);
   const ofHints = hints === true ? ANY_HINTS : capabilitiesOfHints(hints ?? {});
@@ -102,7 +100,7 @@ function hintNeeds({ hints, hintsFile, correctable }: AskedOfNode): Partial<Aske
   return { capabilities, ...(file && { hintsFile: file }) };
 }
 
-/** Nodes that follow one of them follow all but many points: the run of the job judges those. */
+/** A node with one of these capabilities has all but many points, which `JobRun` checks. */
 const ANY_HINTS: readonly Capability[] = ['hints.keep'];
 
 function fileNeeds(input: Picture | null | undefined): FileNeeds | null {
@@ -112,8 +110,8 @@ function fileNeeds(input: Picture | null | undefined): FileNeeds | null {
   return { inputFormat: input.format, pixels };
 }
 
-/** Counts as the node counts the megapixels that it may have at once. */
-export function admittedMegapixels(needs: AskedNeeds): number {
+/** Counts as the node's admission does. */
+export function admittedMegapixels(needs: RequestNeeds): number {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   return countedMegapixels({
     inputFormat: inputFormat ?? undefined,
@@ -128,7 +126,7 @@ export function admittedMegapixels(needs: AskedNeeds): number {
   });
 }
 
-/** A shortfall keeps a node from a job; they stand in the order in which dispatch looks at them. */
+/** In the order of the checks. */
 export const SHORTFALLS = [
   'model',
   'field',
@@ -141,13 +139,13 @@ export const SHORTFALLS = [
 ] as const;
 export type Shortfall = (typeof SHORTFALLS)[number];
 
-/** Undefined: it can do it, however long it waits. What is not known is given a chance. */
-export function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | undefined {
+/** Undefined: the node can do the job, as far as its needs are known. */
+export function shortfallOf(node: NodeAbility, needs: RequestNeeds): Shortfall | undefined {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   const { jxlPixelsMax } = node;
   const { model } = needs;
   if (model === undefined ? node.onlyByName : !node.models?.has(model)) return 'model';
-  if (unknownTo(node, needs) !== undefined) return 'field';
+  if (missingCapability(node, needs) !== undefined) return 'field';
   if (inputFormat !== null && !node.inputFormats.has(inputFormat)) return 'input-format';
   if (inputFormat === 'jxl' && jxlPixelsMax <= 0) return 'input-format';
   if (pixels !== null && pixels > node.imagePixelsMax) return 'input-size';
@@ -157,28 +155,27 @@ export function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | u
   if (outputFormat === 'jxl' && (finishing?.frame.least ?? pixels ?? 0) > jxlPixelsMax) {
     return 'output-size';
   }
-  const behind = finishing?.background;
-  if (behind && !node.inputFormats.has(behind.inputFormat)) return 'background';
-  if (behind?.inputFormat === 'jxl' && behind.pixels > jxlPixelsMax) return 'background';
+  const background = finishing?.background;
+  if (background && !node.inputFormats.has(background.inputFormat)) return 'background';
+  if (background?.inputFormat === 'jxl' && background.pixels > jxlPixelsMax) return 'background';
   if (inputFormat === null) return undefined;
   return admittedMegapixels(needs) > node.megapixelsAloneMax ? 'memory' : undefined;
 }
 
-/** The first field of the request that the node does not follow. */
-export function unknownTo(
+export function missingCapability(
   { capabilities }: NodeAbility,
-  { finishing, capabilities: others = [] }: AskedNeeds,
+  { finishing, capabilities: others = [] }: RequestNeeds,
 ): Capability | undefined {
   const needed = [...capabilitiesOfFinishing(finishing?.steps ?? {}), ...others];
   return needed.find(it => !capabilities?.has(it));
 }
 
-export function canDo(node: NodeAbility, needs: AskedNeeds): boolean {
+export function canDo(node: NodeAbility, needs: RequestNeeds): boolean {
   return shortfallOf(node, needs) === undefined;
 }
 
-/** Wherever the subject turns out to be. */
-export function canSurelyDo(node: NodeAbility, needs: JobNeeds): boolean {
+/** The frame may depend on where the subject is. */
+export function canWriteAnyFrame(node: NodeAbility, needs: JobNeeds): boolean {
   const most = needs.finishing?.frame.most ?? 0;
   return needs.outputFormat !== 'jxl' || most <= node.jxlPixelsMax;
 }

@@ -1,19 +1,18 @@
 /**
- * One run of a job. It owns the room the job was placed with, and every room on a node that it
- * takes after: one at a time, ended before what follows the attempt is written.
+ * Runs a job from its claim to its end, with one offer of a node at a time, which it ends before it
+ * writes the outcome.
  *
- * | attempt     | then                                                                        |
- * |-------------|-----------------------------------------------------------------------------|
- * | done        | succeeded                                                                   |
- * | refused     | another node at once where one has room, else given back; counts nothing    |
- * | rejected    | once elsewhere (the same node where there is no other), then failed for     |
- * |             | good                                                                        |
- * | lost        | counted as lost, and given back                                             |
- * | node-fault  | once elsewhere, as above, then failed, retryable                            |
- * | image-fault | failed with the node's code                                                 |
- * | local-fault | our storage: if it is full, given back to wait for room; where a file of    |
- * |             | the job was not read right, once more; failed, retryable                    |
- * | aborted     | lease lost: nothing more; stopping: given back                              |
+ * | attempt     | then                                                                          |
+ * |-------------|-------------------------------------------------------------------------------|
+ * | done        | succeeded                                                                     |
+ * | refused     | another node if one has room, else given back                                 |
+ * | rejected    | once more, on another node if there is one; then failed, not retryable        |
+ * | lost        | counted as lost, and given back                                               |
+ * | node-fault  | once more, as above; then failed, retryable                                   |
+ * | image-fault | failed with the node's code                                                   |
+ * | local-fault | if the storage is full: given back; after a wrong read: once more; else       |
+ * |             | failed, retryable                                                             |
+ * | aborted     | given back, unless the lease is lost                                          |
  *
  * No transaction is open during a download or an attempt.
  */
@@ -53,18 +52,16 @@ import { backgroundBlob } from '../jobs/blob-names.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import { type JobInput, type JobRequest, sizeOf } from '../jobs/job-request.ts';
 import type { ClaimableJob, Claimed, OpenJob, Queue } from '../queue/queue.ts';
-import { type JobNeeds, needsOf, unknownTo } from './job-needs.ts';
+import { type JobNeeds, missingCapability, needsOf } from './job-needs.ts';
 
-/** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
 const NODE_FAULTS_MAX = 2;
-/** A byte may have been wrong on the way: the storage is asked once more. */
+/** The second read rules out an error on the way. */
 const READ_FAULTS_MAX = 2;
-/** Refusals under one claim: a node that reports room and refuses must not hold the lease busy. */
+/** In one claim, against a node that reports room and refuses. */
 const REFUSALS_MAX = 8;
-/** After so many refusals since its last admission an operator hears of the job, once. */
-const REFUSALS_UNHEARD_MAX = 10;
-/** A job waits for room as others do. */
-const WANTS_ROOM: ReadonlySet<ErrorCode> = new Set([
+/** Since the last admission. */
+const REFUSALS_BEFORE_WARNING = 10;
+const ROOM_CODES: ReadonlySet<ErrorCode> = new Set([
   'NODE_OVERLOADED',
   'NODE_SHORT_OF_MEMORY',
   'CALLER_OVER_LIMIT',
@@ -84,7 +81,7 @@ export interface RunOwner {
   readonly memories: JobMemories;
   takeOffer(job: ClaimableJob, needs: JobNeeds): Offer | undefined;
   readonly refusal: RefusalOfNodes;
-  /** @returns whether the job may go on to a node, no other job waiting for one */
+  /** @returns whether no other job waits for a node */
   downloadEnded(): boolean;
   readonly stop: AbortSignal;
 }
@@ -114,10 +111,10 @@ export class JobRun {
   async run(): Promise<RunEnd> {
     const { queue, holder, tracing, leaseTiming = LEASE_TIMING } = this.#dependencies;
     try {
-      const askedMs = Date.now();
+      const claimMs = Date.now();
       const claimed = await queue.claim(this.#listed, holder, leaseTiming.leaseMs);
       if (claimed === undefined) return { kind: 'not-claimed' };
-      const span = beginRunSpan(tracing, claimed.job, askedMs, Date.now());
+      const span = beginRunSpan(tracing, claimed.job, claimMs, Date.now());
       return await asSpan(span, () => this.#hold(claimed));
     } finally {
       this.#endOffer();
@@ -157,9 +154,7 @@ export class JobRun {
     return wasFull && failure.retryable ? { ...failure, detail: STORAGE_FULL } : failure;
   }
 
-  /**
-   * A claim fetches one picture: the other, if it must be downloaded too, waits for its own host.
-   */
+  /** One picture a claim: a second one may have to wait for a slot of its host. */
   async #fetch(
     held: ClaimedJob,
     kind: 'image' | 'background',
@@ -198,28 +193,28 @@ export class JobRun {
     picture: JobInput,
   ): Promise<Ending> {
     const isImage = kind === 'image';
-    const stands = await (isImage ? held.inputStored(picture) : held.backgroundStored(picture));
+    const isStored = await (isImage ? held.inputStored(picture) : held.backgroundStored(picture));
     const { job } = held;
     const input = isImage ? picture : job.input;
-    if (!stands || input === null) return { kind: 'given-back' };
+    if (!isStored || input === null) return { kind: 'given-back' };
     const background = isImage ? (job.background?.input ?? null) : picture;
-    const refused = endingByPicture(job, { input, background }, this.#owner.refusal);
+    const refused = refusalEnding(job, { input, background }, this.#owner.refusal);
     if (refused !== undefined) return refused;
     if (job.background !== null && background === null) return { kind: 'given-back' };
     return await this.#tryNodes(held, { input, background });
   }
 
   async #tryNodes(held: ClaimedJob, pictures: Pictures): Promise<Ending> {
-    // A job that has just been downloaded waits for its turn like the others.
+    // A downloaded job queues behind jobs that already wait for a node.
     if (this.#endDownload() === 'wait') return { kind: 'given-back' };
     const { memories } = this.#owner;
     const needs = needsOfPictures(held.job, pictures);
-    let asked = 0;
-    for (; asked < REFUSALS_MAX; asked += 1) {
+    let offers = 0;
+    for (; offers < REFUSALS_MAX; offers += 1) {
       this.#offer ??= this.#owner.takeOffer(this.#listed, needs);
       if (this.#offer === undefined) break;
-      // The list of the queue, by which a node was chosen, does not have the shapes.
-      if (unknownTo(this.#offer.abilities, needs) !== undefined) {
+      // The listing, by which the node was chosen, does not have the shapes of hints.
+      if (missingCapability(this.#offer.abilities, needs) !== undefined) {
         memories.nodeIncapable(held.job.id, this.#offer.bootId);
         this.#endOffer();
         continue;
@@ -227,8 +222,8 @@ export class JobRun {
       const next = await this.#tracedAttempt(held, pictures, this.#offer);
       if (next.kind !== 'another-node') return next;
     }
-    if (asked > 0 && !this.#admitted) memories.claimRefused(held.job.id);
-    const refused = asked > 0 && endingByPicture(held.job, pictures, this.#owner.refusal);
+    if (offers > 0 && !this.#admitted) memories.claimRefused(held.job.id);
+    const refused = offers > 0 && refusalEnding(held.job, pictures, this.#owner.refusal);
     return refused || { kind: 'given-back' };
   }
 
@@ -255,7 +250,6 @@ export class JobRun {
   ): Promise<Ending | { readonly kind: 'another-node' }> {
     const { blobs, attemptTimeoutMs } = this.#dependencies;
     const { job, claim, signal } = held;
-    // The job's own end comes first if it is nearer.
     const timeoutMs = Math.max(1, Math.min(attemptTimeoutMs, JOB_MS_MAX - held.ageMs));
     const resultBlob = `results/${job.id}-${claim.fence}`;
     const sink = new BlobSink(blobs, resultBlob);
@@ -283,8 +277,7 @@ export class JobRun {
         offer.admitted();
         waitMs = held.ageMs;
         this.#noteAdmission(held, waitMs);
-        // Runs beside the upload and is awaited below. Until then a failure must not count as
-        // unhandled.
+        // Awaited below; until then a rejection must not count as unhandled.
         recorded = held.admitted();
         recorded.catch(() => undefined);
       },
@@ -325,9 +318,9 @@ export class JobRun {
   }
 
   #noteRefusal({ job }: ClaimedJob, outcome: AttemptOutcome): void {
-    if (outcome.kind !== 'refused' || WANTS_ROOM.has(outcome.error.code)) return;
+    if (outcome.kind !== 'refused' || ROOM_CODES.has(outcome.error.code)) return;
     const refusals = this.#owner.memories.refused(job.id);
-    if (refusals !== REFUSALS_UNHEARD_MAX) return;
+    if (refusals !== REFUSALS_BEFORE_WARNING) return;
     const { observer, log } = this.#dependencies;
     const { code, message } = outcome.error;
     observer.jobRefused();
@@ -347,8 +340,8 @@ export class JobRun {
   ): Ending | { readonly kind: 'another-node' } {
     const { memories } = this.#owner;
     const { id } = this.#listed;
-    const ofCropRun = cropRun && mayBeOfCropRun(outcome);
-    if (ofCropRun) memories.extraFailed(id, bootId);
+    const isOfCropRun = cropRun && mayComeFromCropRun(outcome);
+    if (isOfCropRun) memories.extraFailed(id, bootId);
     switch (outcome.kind) {
       case 'image-fault':
         return { kind: 'failed', failure: failureOf(outcome.error) };
@@ -363,7 +356,7 @@ export class JobRun {
         memories.nodeLost(id, nodeId);
         return { kind: 'attempt-lost', withProcess: outcome.withProcess };
       case 'refused':
-        if (isIncapacity(outcome) && !ofCropRun) memories.nodeIncapable(id, bootId);
+        if (isIncapacity(outcome) && !isOfCropRun) memories.nodeIncapable(id, bootId);
         return { kind: 'another-node' };
       case 'rejected':
       case 'node-fault':
@@ -378,12 +371,11 @@ export class JobRun {
     this.#offer = undefined;
   }
 
-  /** wait: others wait for a node, and the job is to wait behind them. */
-  #endDownload(): 'go-on' | 'wait' {
-    if (this.#download === undefined) return 'go-on';
+  #endDownload(): 'continue' | 'wait' {
+    if (this.#download === undefined) return 'continue';
     this.#download.end();
     this.#download = undefined;
-    return this.#owner.downloadEnded() ? 'go-on' : 'wait';
+    return this.#owner.downloadEnded() ? 'continue' : 'wait';
   }
 
   #logAttempt({ job, claim }: ClaimedJob, outcome: AttemptOutcome, offer: Offer): void {
@@ -396,8 +388,8 @@ export class JobRun {
     else {
       const { code, message } = outcome.error;
       // Replicas that share nodes fill them at the same time.
-      const isHonest = outcome.kind === 'refused' && verdictOn(outcome) === undefined;
-      if (isHonest) log.info({ ...fields, code, message }, 'attempt');
+      const isBlameless = outcome.kind === 'refused' && verdictOn(outcome) === undefined;
+      if (isBlameless) log.info({ ...fields, code, message }, 'attempt');
       else log.warn({ ...fields, code, message }, 'attempt');
     }
   }
@@ -419,14 +411,14 @@ const REJECTED: JobFailure = {
 const isIncapacity = ({ error }: { readonly error: unknown }) =>
   error instanceof ContractError && error.code === 'NODE_INCAPABLE';
 
-/** The node may make the correction without a run on crops (docs/adr/0062). */
-function mayBeOfCropRun(outcome: AttemptOutcome): boolean {
+/** Then the node may still make the correction without the run (docs/adr/0062). */
+function mayComeFromCropRun(outcome: AttemptOutcome): boolean {
   if (outcome.kind === 'lost') return outcome.withProcess;
   if (outcome.kind === 'refused') return isIncapacity(outcome);
   return outcome.kind === 'rejected' || outcome.kind === 'node-fault';
 }
 
-/** Codes of nodes never reach callers. */
+/** Callers never see codes that only nodes use. */
 function failureOf(error: ContractError): JobFailure {
   const code = ERROR_CATALOGUE[error.code].scope === 'public' ? error.code : 'PROCESSING_FAILED';
   return { code, detail: error.message, retryable: error.retryable };
@@ -463,7 +455,7 @@ function hintsOf(
   return { hints, hintsFile: { ...hintsFile, open: () => blobs.openRead(hintsFile.blob) } };
 }
 
-/** A correction begins with a matte, and every job that takes corrections returns one. */
+/** Jobs that take corrections return a matte; a correction also begins with one. */
 function mattesOf(
   { correctable, correction }: Pick<FamilyJob, 'correctable' | 'correction'>,
   blobs: Pick<BlobStore, 'openRead'>,
@@ -474,25 +466,25 @@ function mattesOf(
   return { matte: true, givenMatte: { ...given, open: () => blobs.openRead(given.blob) } };
 }
 
-type AskingJob = Pick<JobStatus, 'id'> & JobRequest & Pick<FamilyJob, 'correctable'>;
+type RequestedJob = Pick<JobStatus, 'id'> & JobRequest & Pick<FamilyJob, 'correctable'>;
 
-function needsOfPictures(job: AskingJob, { input, background }: Pictures): JobNeeds {
+function needsOfPictures(job: RequestedJob, { input, background }: Pictures): JobNeeds {
   return needsOf(input, { ...job, background: { input: background } });
 }
 
-/** Returns why no node can do it; undefined: some can, or may come. */
+/** Says why no node can do the job; undefined: a node can, or may come. */
 type RefusalOfNodes = (jobId: string, needs: JobNeeds) => ContractError | undefined;
 
-function endingByPicture(
-  job: AskingJob,
+function refusalEnding(
+  job: RequestedJob,
   pictures: Pictures,
-  ofNodes: RefusalOfNodes,
+  refusalOfNodes: RefusalOfNodes,
 ): Extract<Ending, { kind: 'failed' }> | undefined {
   const needs = needsOfPictures(job, pictures);
   const size = sizeOf(pictures.input);
   const { steps, frame } = needs.finishing ?? {};
   const tooLarge = steps && frame && size && frameRefusal(steps, size, frame.least);
-  const refusal = tooLarge ?? ofNodes(job.id, needs);
+  const refusal = tooLarge ?? refusalOfNodes(job.id, needs);
   return refusal && { kind: 'failed', failure: failureOf(refusal) };
 }
 
@@ -500,8 +492,8 @@ function beginRunSpan(
   tracing: Tracing | undefined,
   job: Pick<OpenJob, 'id' | 'class' | 'fence' | 'takeovers' | 'createdAtMs' | 'readAtMs'> &
     Pick<JobRequest, 'traceContext'>,
-  askedMs: number,
-  answeredMs: number,
+  claimMs: number,
+  claimedMs: number,
 ): StartedSpan | undefined {
   if (tracing === undefined) return undefined;
   const parent = carrierOf(job.traceContext);
@@ -511,14 +503,14 @@ function beginRunSpan(
     'matting.job.fence': job.fence,
     'matting.job.taken_over': job.takeovers > 0,
   };
-  // The times before a second claim are not known.
+  // A later claim does not know the times before it.
   if (parent !== undefined && job.fence === 1) {
-    const submittedMs = answeredMs - (job.readAtMs - job.createdAtMs);
-    const startTime = Math.min(submittedMs, askedMs);
-    tracing.start({ name: 'queue', attributes, startTime }, parent).span.end(askedMs);
+    const submittedMs = claimedMs - (job.readAtMs - job.createdAtMs);
+    const startTime = Math.min(submittedMs, claimMs);
+    tracing.start({ name: 'queue', attributes, startTime }, parent).span.end(claimMs);
   }
-  const begin = { name: 'run', kind: 'CONSUMER', attributes, startTime: askedMs } as const;
+  const begin = { name: 'run', kind: 'CONSUMER', attributes, startTime: claimMs } as const;
   const run = tracing.start(begin, parent);
-  underSpan(run, () => recordSpan({ name: 'claim', startTime: askedMs }, answeredMs));
+  underSpan(run, () => recordSpan({ name: 'claim', startTime: claimMs }, claimedMs));
   return run;
 }

@@ -1,17 +1,15 @@
-/** The nodes by their reports: which one a job goes to, and why none can do it. */
-
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import type { Capacity, QueuedJob } from '@matting/queue/dispatch-core.ts';
 import { needsDownload } from '@matting/queue/job.ts';
 import type { JobMemory } from '@matting/queue/job-memories.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
+import { admittedMegapixels, type JobNeeds, needsOf, type ProcessingOptions } from './job-needs.ts';
 import { fleetRefusalOf } from './node-refusals.ts';
 import { NodeReservation } from './node-reservation.ts';
 import { isIncapable, pickNode, settleCropRun } from './pick-node.ts';
 
 export type PlaceableJob = QueuedJob &
-  Omit<AskedOfNode, 'correctable'> & {
+  Omit<ProcessingOptions, 'correctable'> & {
     readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
   };
 
@@ -19,16 +17,16 @@ interface NodeCapacityOptions<Offer> {
   snapshots(): readonly NodeSnapshot[];
   offer(
     node: NodeSnapshot,
-    asked: { megapixels: number; waitMsMax: number; model: string | undefined; cropRun: boolean },
+    needs: { megapixels: number; waitMsMax: number; model: string | undefined; cropRun: boolean },
   ): Offer | undefined;
   readonly random: () => number;
   readonly now: () => number;
 }
 
 type Memory = Readonly<JobMemory> | undefined;
-type NamingJob = Pick<AskedOfNode, 'model' | 'correction'>;
+type ModelChoice = Pick<ProcessingOptions, 'model' | 'correction'>;
 
-export function isNamed({ model, correction }: NamingJob): boolean {
+export function isNamed({ model, correction }: ModelChoice): boolean {
   return (model !== undefined && model !== null) || correction?.cropRun !== undefined;
 }
 
@@ -41,7 +39,7 @@ export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Off
     this.#options = options;
   }
 
-  slots(job?: NamingJob | 'unnamed'): { readonly all: number; readonly free: number } {
+  slots(job?: ModelChoice | 'unnamed'): { readonly all: number; readonly free: number } {
     const name = job === 'unnamed' ? undefined : (job?.model ?? job?.correction?.cropRun?.model);
     let [all, free] = [0, 0];
     for (const node of this.#options.snapshots()) {
@@ -55,12 +53,12 @@ export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Off
   take(
     job: PlaceableJob,
     memory: Memory,
-    asked = rowNeeds(job),
+    jobNeeds = needsOfRow(job),
   ): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
     const { random, now } = this.#options;
     const snapshots = this.#options.snapshots();
     const nowMs = now();
-    const { needs, excludedBoots } = settleCropRun(snapshots, asked, nowMs, memory);
+    const { needs, excludedBoots } = settleCropRun(snapshots, jobNeeds, nowMs, memory);
     const choice = pickNode(this.#reservation.nodesFor(job.id, snapshots), needs, {
       excludedBoots,
       avoidedNodes: memory?.avoidedNodes,
@@ -79,7 +77,7 @@ export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Off
 
   incapable(job: PlaceableJob, memory: Memory): (() => string) | undefined {
     const nodes = this.#options.snapshots();
-    const needs = rowNeeds(job);
+    const needs = needsOfRow(job);
     const excludedBoots = memory?.excludedBoots;
     if (!isIncapable(nodes, needs, excludedBoots)) return undefined;
     return () =>
@@ -93,7 +91,7 @@ export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Off
     const waiting = ordered
       .filter(job => !needsDownload(job))
       .map(job => {
-        const settled = settleCropRun(snapshots, rowNeeds(job), nowMs, memoryOf(job.id));
+        const settled = settleCropRun(snapshots, needsOfRow(job), nowMs, memoryOf(job.id));
         return { jobId: job.id, waitedMs: job.readAtMs - job.createdAtMs, ...settled };
       });
     this.#reservation.reserve(waiting, snapshots, nowMs);
@@ -104,7 +102,7 @@ export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Off
   }
 }
 
-function rowNeeds(job: PlaceableJob): JobNeeds {
+function needsOfRow(job: PlaceableJob): JobNeeds {
   if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
   return needsOf(job.input, job);
 }

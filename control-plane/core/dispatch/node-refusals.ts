@@ -1,4 +1,4 @@
-/** Why none of the nodes can do a job, in the words of the request's own field (docs/formats.md). */
+/** Says which field of a request no node can process (docs/formats.md). */
 
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import { fieldOfCapability } from '@matting/proto/contract/capabilities.ts';
@@ -11,28 +11,26 @@ import { enlargingField } from '@matting/proto/contract/finishing/frame.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import {
-  type AskedNeeds,
+  missingCapability,
+  type RequestNeeds,
   SHORTFALLS,
   type Shortfall,
   shortfallOf,
-  unknownTo,
 } from './job-needs.ts';
 
 /**
- * Names what none of the nodes can do, in the words of the request's own field.
- * Undefined: some node can, there was none of the default plan, or nothing of the request is at
- * fault.
- * @param refusedBy boot ids of nodes that said they cannot do this job, whatever their report says
+ * Undefined: a node can do the job, or no field is the cause.
+ * @param incapableBoots nodes that refused the job, whatever they report
  */
 export function fleetRefusalOf(
   nodes: readonly NodeAbility[],
-  needs: AskedNeeds,
-  refusedBy: ReadonlySet<string> = new Set(),
+  needs: RequestNeeds,
+  incapableBoots: ReadonlySet<string> = new Set(),
 ): ContractError | undefined {
   let furthest = -1;
   for (const node of nodes) {
     const shortfall = shortfallOf(node, needs);
-    if (shortfall === undefined && !refusedBy.has(node.bootId)) return undefined;
+    if (shortfall === undefined && !incapableBoots.has(node.bootId)) return undefined;
     const reached = shortfall === undefined ? SHORTFALLS.length : SHORTFALLS.indexOf(shortfall);
     furthest = Math.max(furthest, reached);
   }
@@ -40,13 +38,13 @@ export function fleetRefusalOf(
   const shortfall = SHORTFALLS[furthest];
   if (shortfall === 'model' && needs.model === undefined) return undefined;
   if (shortfall === 'field') return fieldRefusal(nodes, needs);
-  return shortfall === undefined ? codecRefusal(needs) : ofShortfall(shortfall, needs);
+  return shortfall === undefined ? codecRefusal(needs) : shortfallRefusal(shortfall, needs);
 }
 
 const NO_NODE = 'No inference node of this service';
 
-function fieldRefusal(nodes: readonly NodeAbility[], needs: AskedNeeds): ContractError {
-  const [capability] = nodes.flatMap(node => unknownTo(node, needs) ?? []);
+function fieldRefusal(nodes: readonly NodeAbility[], needs: RequestNeeds): ContractError {
+  const [capability] = nodes.flatMap(node => missingCapability(node, needs) ?? []);
   if (capability === undefined) throw new Error('every node follows the fields');
   const wrong =
     capability === 'hints.many_points'
@@ -55,13 +53,16 @@ function fieldRefusal(nodes: readonly NodeAbility[], needs: AskedNeeds): Contrac
   return invalidParameter(fieldOfCapability(capability), wrong);
 }
 
-function ofShortfall(shortfall: Exclude<Shortfall, 'field'>, needs: AskedNeeds): ContractError {
+function shortfallRefusal(
+  shortfall: Exclude<Shortfall, 'field'>,
+  needs: RequestNeeds,
+): ContractError {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   switch (shortfall) {
     case 'model':
       return invalidParameter('model', `is not available: no inference node has ${needs.model}`);
     case 'input-format':
-      return new ContractError('UNSUPPORTED_IMAGE_FORMAT', unreadBy(inputFormat));
+      return new ContractError('UNSUPPORTED_IMAGE_FORMAT', unreadableDetail(inputFormat));
     case 'input-size':
       return new ContractError(
         'IMAGE_RESOLUTION_TOO_LARGE',
@@ -75,7 +76,7 @@ function ofShortfall(shortfall: Exclude<Shortfall, 'field'>, needs: AskedNeeds):
       return unsupportedOutput(wrong);
     }
     case 'background': {
-      const detail = `background: ${unreadBy(finishing?.background?.inputFormat)}`;
+      const detail = `background: ${unreadableDetail(finishing?.background?.inputFormat)}`;
       return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
     }
     case 'memory':
@@ -83,8 +84,7 @@ function ofShortfall(shortfall: Exclude<Shortfall, 'field'>, needs: AskedNeeds):
   }
 }
 
-/** The text also names what an operator can do about it. */
-function unreadBy(format: InputFormat | null | undefined): string {
+function unreadableDetail(format: InputFormat | null | undefined): string {
   if (format !== 'heic') return `${NO_NODE} reads ${format}. Send another format.`;
   return (
     `${NO_NODE} reads heic. Send another format. To read heic, the operator installs libheif-js ` +
@@ -92,7 +92,7 @@ function unreadBy(format: InputFormat | null | undefined): string {
   );
 }
 
-function memoryRefusal(needs: AskedNeeds): ContractError {
+function memoryRefusal(needs: RequestNeeds): ContractError {
   const { pixels, outputFormat, finishing, hintsFile } = needs;
   const wrong = 'no inference node has the memory for';
   const { frame, background, steps = {} } = finishing ?? {};
@@ -112,12 +112,12 @@ function memoryRefusal(needs: AskedNeeds): ContractError {
   return new ContractError('IMAGE_RESOLUTION_TOO_LARGE', detail);
 }
 
-/** Every node says that it can, and none could: a codec that only some have. */
-function codecRefusal({ inputFormat, outputFormat }: AskedNeeds): ContractError | undefined {
+/** For a codec that nodes report and fail to use. */
+function codecRefusal({ inputFormat, outputFormat }: RequestNeeds): ContractError | undefined {
   if (outputFormat === 'jxl') {
     return unsupportedOutput('jxl is not available: no inference node writes this image in it');
   }
   const detail = `${NO_NODE} could read this image.`;
-  const isOfSome = inputFormat === 'jxl' || inputFormat === 'heic';
-  return isOfSome ? new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail) : undefined;
+  const isOptional = inputFormat === 'jxl' || inputFormat === 'heic';
+  return isOptional ? new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail) : undefined;
 }

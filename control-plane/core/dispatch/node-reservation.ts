@@ -1,22 +1,20 @@
 /**
- * Reserves a node for an image that finds too little memory there. A node with little memory is
- * never idle while small images keep coming, so a large one would wait as long as they do.
+ * Reserves a node for a large image, for which small ones would never leave enough memory:
  *
- *   none      ──a job, the first such in the fair order, has waited RESERVE_AFTER_MS for memory──►
- *   reserved  the node gets no other job  ──the job begins, or is gone, or RESERVED_MS_MAX──►
- *   none      for PAUSE_MS at least
+ *   none      ──the first job in fair order that has waited RESERVE_AFTER_MS for memory──►
+ *   reserved  the node gets no other job  ──the job begins or is gone, or RESERVED_MS_MAX──►
+ *   none      for PAUSE_MS at least, so that small images get the node
  *
- * A replica reserves one node at a time. In the pause small images get the node, so large ones
- * cannot keep them out either.
+ * A replica reserves one node at a time.
  */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import { canDo, type JobNeeds } from './job-needs.ts';
 import { hasRoomFor, nodeShortOfMemory } from './pick-node.ts';
 
-/** A node finishes its images sooner, so only a lack of memory makes a job wait this long. */
+/** A node's images take less, so a job that waits longer lacks memory. */
 const RESERVE_AFTER_MS = 10_000;
-/** The images already on the node end within this time, or it hangs. */
+/** The node's images end within this time, unless it hangs. */
 const RESERVED_MS_MAX = 30_000;
 const PAUSE_MS = 10_000;
 
@@ -37,7 +35,6 @@ export class NodeReservation {
   #reserved: Reservation | undefined;
   #nextAtMs = Number.NEGATIVE_INFINITY;
 
-  /** The nodes open to the job: the reserved one is for its job alone. */
   nodesFor(jobId: string, nodes: readonly NodeSnapshot[]): readonly NodeSnapshot[] {
     const reserved = this.#reserved;
     if (reserved === undefined || reserved.jobId === jobId) return nodes;
@@ -52,15 +49,15 @@ export class NodeReservation {
   reserve(waiting: readonly WaitingForNode[], nodes: readonly NodeSnapshot[], nowMs: number): void {
     const reserved = this.#reserved;
     if (reserved !== undefined) {
-      const isThere = waiting.some(({ jobId }) => jobId === reserved.jobId);
-      if (isThere && nowMs < reserved.endsAtMs) return;
+      const stillWaits = waiting.some(({ jobId }) => jobId === reserved.jobId);
+      if (stillWaits && nowMs < reserved.endsAtMs) return;
       this.#end(nowMs);
     }
     if (nowMs < this.#nextAtMs) return;
     for (const { jobId, waitedMs, needs, excludedBoots } of waiting) {
       if (waitedMs < RESERVE_AFTER_MS) continue;
       const short = nodeShortOfMemory(nodes, needs, excludedBoots);
-      // Without another job that fits there, a reservation changes nothing.
+      // A reservation changes nothing unless another job fits there.
       const fits = (other: WaitingForNode) =>
         short && canDo(short, other.needs) && hasRoomFor(short, other.needs);
       if (short === undefined || !waiting.some(fits)) continue;

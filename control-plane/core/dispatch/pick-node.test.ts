@@ -16,12 +16,12 @@ import { fc, holds } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
 import { AdvertisedNodes } from './advertised-nodes.ts';
 import {
-  type AskedOfNode,
   admittedMegapixels,
   canDo,
   type JobNeeds,
   needsBeforeImage,
   needsOf,
+  type ProcessingOptions,
 } from './job-needs.ts';
 import { fleetRefusalOf } from './node-refusals.ts';
 import {
@@ -111,7 +111,7 @@ test('pickNode › says why there is none', t => {
     assert.equal(kind === 'incapable', fleet.length > 0 && capable.length === 0);
     assert.equal(kind === 'incapable', isIncapable(fleet, photo, excludedBoots));
     const good = capable.filter(node => node.ejectedUntilMs <= NOW_MS);
-    // A lone ejected node may be left out, or taken if half of the fleet is ejected.
+    // Half of the fleet is ejected at most, so a lone ejected node may be taken.
     if (capable.length > 0 && !capable.some(mayTake)) assert.equal(kind, 'busy');
     if (good.some(mayTake)) assert.equal(kind, 'picked');
   });
@@ -162,16 +162,16 @@ test('settleCropRun › takes the first job’s model as a picture that names it
     snapshot({ ...CROPPING, nodeId: 'without', bootId: '1', imagesInFlight: 0 }),
     snapshot({ ...CROPPING, nodeId: 'loaded', bootId: '3', models, onlyByName: true }),
   ] as const;
-  const asked: JobNeeds = { ...photo, cropRun: { model: 'heavy' } };
-  const choice = pickFor([without, loaded], asked, () => 0);
+  const withRun: JobNeeds = { ...photo, cropRun: { model: 'heavy' } };
+  const choice = pickFor([without, loaded], withRun, () => 0);
   t.is(choice.kind === 'picked' && choice.node.nodeId, 'loaded');
   t.is(choice.kind === 'picked' && choice.waitMsMax, 50);
-  const { needs } = settleCropRun([without, loaded], asked, NOW_MS);
+  const { needs } = settleCropRun([without, loaded], withRun, NOW_MS);
   t.is(admittedMegapixels(needs), admittedMegapixels(photo));
   t.is(workMs(loaded, needs), workMs(loaded, { ...photo, model: 'heavy' }));
-  t.deepEqual(settleCropRun([without], asked, NOW_MS).needs, photo);
+  t.deepEqual(settleCropRun([without], withRun, NOW_MS).needs, photo);
   const ejected = { ...loaded, ejectedUntilMs: NOW_MS + 1 };
-  t.deepEqual(settleCropRun([without, ejected], asked, NOW_MS).needs, photo);
+  t.deepEqual(settleCropRun([without, ejected], withRun, NOW_MS).needs, photo);
 });
 
 test('settleCropRun › leaves out a node whose run failed, and then the run', t => {
@@ -364,8 +364,8 @@ test('hasRoomFor › counts a job by the larger of its image and its frame', t =
     t.false(hasRoomFor(node, needs));
     t.true(hasRoomFor({ ...node, megapixelsFree: counted }, needs));
   }
-  const asked = { outputFormat: 'png', finishing: { outputWidth: 10 } } as const;
-  const { pixels } = needsOf({ ...image, width: null }, asked);
+  const options = { outputFormat: 'png', finishing: { outputWidth: 10 } } as const;
+  const { pixels } = needsOf({ ...image, width: null }, options);
   t.is(pixels, null);
 });
 
@@ -528,11 +528,11 @@ const px = (length: number) => {
 };
 
 function refused(
-  asked: AskedOfNode,
+  options: ProcessingOptions,
   image: Parameters<typeof needsOf>[0] | undefined = PHOTO,
   nodes: readonly NodeAbility[] = [NODE],
 ): string | undefined {
-  const refusal = fleetRefusalOf(nodes, needsOf(image, asked));
+  const refusal = fleetRefusalOf(nodes, needsOf(image, options));
   if (refusal === undefined) return undefined;
   assert.equal(refusal.retryable, false);
   const [error] = refusal.fieldErrors;
@@ -540,9 +540,9 @@ function refused(
 }
 
 const JXL = { format: 'jxl', width: 7000, height: 7000 } as const;
-const behind = { blob: 'b', bytes: 9, format: 'avif', width: 5000, height: 5000 } as const;
+const scene = { blob: 'b', bytes: 9, format: 'avif', width: 5000, height: 5000 } as const;
 const picture = { kind: 'picture' } as const;
-const cases: readonly [string, string, AskedOfNode, Parameters<typeof refused>[1]][] = [
+const cases: readonly [string, string, ProcessingOptions, Parameters<typeof refused>[1]][] = [
   ['an input format', 'UNSUPPORTED_IMAGE_FORMAT', PNG, { ...PHOTO, format: 'avif' }],
   ['a JPEG XL of 49 megapixels', 'IMAGE_RESOLUTION_TOO_LARGE', PNG, JXL],
   ['an output format', 'UNSUPPORTED_OUTPUT_FORMAT output_format', { outputFormat: 'avif' }, PHOTO],
@@ -565,20 +565,20 @@ const cases: readonly [string, string, AskedOfNode, Parameters<typeof refused>[1
     { ...PHOTO, width: 9000, height: 9000 },
   ],
 ];
-for (const [name, code, asked, image] of cases) {
+for (const [name, code, options, image] of cases) {
   test(`a request that no node can serve › is refused with ${code}: ${name}`, t =>
-    t.is(refused(asked, image), code));
+    t.is(refused(options, image), code));
 }
 
 test('a request that no node can serve › names the field whose frame or background needs too much memory', t => {
   const reads = new Set(['jpeg', 'avif'] as const);
   const small = { ...NODE, inputFormats: reads, megapixelsAloneMax: 12 };
-  const asked = { ...PNG, finishing: { background: picture }, background: { input: behind } };
+  const options = { ...PNG, finishing: { background: picture }, background: { input: scene } };
   const image = { ...PHOTO, width: 30, height: 20 };
-  t.is(refused(asked, image, [small]), 'INVALID_PARAMETER background');
+  t.is(refused(options, image, [small]), 'INVALID_PARAMETER background');
   const wide = { outputFormat: 'webp', finishing: { crop: px(3000) } } as const;
   t.is(refused(wide, image, [small]), 'INVALID_PARAMETER crop_margin');
-  t.is(refused({ ...asked, background: null }, image, [small]), undefined);
+  t.is(refused({ ...options, background: null }, image, [small]), undefined);
 });
 
 test('a request that no node can serve › names the field of hints if all nodes have an earlier version', t => {
@@ -600,20 +600,20 @@ test('a request that no node can serve › names hints_file if the file needs to
   const newer = { ...NODE, capabilities: new Set(CAPABILITIES), megapixelsAloneMax: 6 };
   const image = { ...PHOTO, width: 30, height: 20 };
   const hintsFile = { format: 'png', width: 5000, height: 5000 } as const;
-  const asked = { ...PNG, hints: { picture: true as const } };
-  t.is(refused(asked, image, [newer]), undefined);
-  t.is(refused({ ...asked, hintsFile }, image, [newer]), 'INVALID_PARAMETER hints_file');
+  const options = { ...PNG, hints: { picture: true as const } };
+  t.is(refused(options, image, [newer]), undefined);
+  t.is(refused({ ...options, hintsFile }, image, [newer]), 'INVALID_PARAMETER hints_file');
 });
 
 test('a request that no node can serve › is refused if no node reads the format of the background', t => {
-  const asked = { ...PNG, finishing: { background: picture }, background: { input: behind } };
-  t.is(refused(asked), 'UNSUPPORTED_IMAGE_FORMAT');
-  const jxlBehind = { ...behind, format: 'jxl' } as const;
-  const withJxl = { ...asked, background: { input: jxlBehind } };
+  const options = { ...PNG, finishing: { background: picture }, background: { input: scene } };
+  t.is(refused(options), 'UNSUPPORTED_IMAGE_FORMAT');
+  const jxlScene = { ...scene, format: 'jxl' } as const;
+  const withJxl = { ...options, background: { input: jxlScene } };
   t.is(refused(withJxl), undefined);
   const less = { ...NODE, jxlPixelsMax: 20_000_000 };
   t.is(refused(withJxl, PHOTO, [less]), 'UNSUPPORTED_IMAGE_FORMAT');
-  const withHeic = { ...asked, background: { input: { ...behind, format: 'heic' } as const } };
+  const withHeic = { ...options, background: { input: { ...scene, format: 'heic' } as const } };
   t.regex(
     fleetRefusalOf([NODE], needsOf(PHOTO, withHeic))?.message ?? '',
     /^background: .*MATTING_HEIF/,
@@ -631,17 +631,17 @@ test('a request that no node can serve › gets the refusal of the node that com
 
 test('a request that no node can serve › names a field that nodes of another version do not follow', t => {
   const square = { aspectRatio: { width: 1, height: 1 } };
-  const asked = { outputFormat: 'png', finishing: { ...square, enlarge: false } } as const;
+  const options = { outputFormat: 'png', finishing: { ...square, enlarge: false } } as const;
   const some = { ...NODE, capabilities: new Set(['finishing.aspect_ratio']) };
   const all = { ...NODE, capabilities: new Set(['finishing.aspect_ratio', 'finishing.enlarge']) };
-  t.is(refused(asked, PHOTO, [NODE]), 'INVALID_PARAMETER aspect_ratio');
-  t.is(refused(asked, PHOTO, [some]), 'INVALID_PARAMETER enlarge');
-  t.is(refused(asked, PHOTO, [NODE, some, all]), undefined);
+  t.is(refused(options, PHOTO, [NODE]), 'INVALID_PARAMETER aspect_ratio');
+  t.is(refused(options, PHOTO, [some]), 'INVALID_PARAMETER enlarge');
+  t.is(refused(options, PHOTO, [NODE, some, all]), undefined);
   t.deepEqual(
-    [some, all].map(node => canDo(node, needsOf(PHOTO, asked))),
+    [some, all].map(node => canDo(node, needsOf(PHOTO, options))),
     [false, true],
   );
-  t.is(fleetRefusalOf([NODE], needsBeforeImage(asked))?.fieldErrors[0]?.field, 'aspect_ratio');
+  t.is(fleetRefusalOf([NODE], needsBeforeImage(options))?.fieldErrors[0]?.field, 'aspect_ratio');
 });
 
 test('a request that no node can serve › is refused by its fields alone before the image arrives', t => {

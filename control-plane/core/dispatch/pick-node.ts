@@ -1,36 +1,34 @@
 /**
- * Which node a job goes to. Pure: the clock and the chance are handed in.
+ * Picks the node of a job. Pure: the clock and the random numbers are parameters.
  *
- * - Late: a node gets a job only when an engine there would take it about when it arrives. What has
- *   longer to wait waits in the queue, where any node can take it and turns are fair.
- * - Early: among the nodes that would take it now, the one that finishes it first by its own
- *   measurements (milliseconds a megapixel and format).
- * - Apart: every node is compared in a small fleet. In a large one CHOICES of them at random, since
- *   replicas with stale views would all pick the same best one (Mitzenmacher, "The Power of Two
- *   Choices in Randomized Load Balancing", 2001); those without a wait go first (Lu et al.,
- *   "Join-Idle-Queue", 2011).
- * - Checked: the header carries the longest wait, and the node refuses at once where its queue has
- *   grown since (after the probes of Ousterhout et al., "Sparrow", 2013).
+ * - Late binding: a node gets a job only when an engine can soon take it. Until then the job waits
+ *   in the fair queue, where any node may take it.
+ * - Earliest finish: of those nodes the one that will finish first, by its measured rates.
+ * - Power of two choices: a fleet above FULL_SCAN_NODES_MAX is sampled, or all replicas would pick
+ *   the same node by their stale views (Mitzenmacher, "The Power of Two Choices in Randomized Load
+ *   Balancing", 2001). Idle nodes come first (Lu et al., "Join-Idle-Queue", 2011).
+ * - Check on arrival: the header has the longest wait, and the node refuses if its queue has grown
+ *   (after the probes of Ousterhout et al., "Sparrow", 2013).
  */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
-import { admittedMegapixels, canDo, canSurelyDo, type JobNeeds } from './job-needs.ts';
+import { admittedMegapixels, canDo, canWriteAnyFrame, type JobNeeds } from './job-needs.ts';
 
-/** Up to this size comparing every node costs less than it gains. */
+/** Up to this size comparing every node gains more than it costs. */
 const FULL_SCAN_NODES_MAX = 15;
 const CHOICES = 2;
-/** After so many draws the fleet counts as nearly full, and every node is compared. */
+/** Then the fleet counts as nearly full, and every node is compared. */
 const DRAWS_MAX = 64;
 
-/** A job may be sent so long before an engine is free: claim, header, first bytes take as long. */
+/** Claim, header and first bytes take this long, so a job may be sent this early. */
 const LEAD_MS = 50;
-/** Share of the time a job has waited that it may wait again on a node. */
+/** A job may wait on a node for this share of its wait so far. */
 const WAITED_SHARE = 0.1;
-/** Share of the time since a report that an overdue wait is expected to last on. */
+/** Estimate of an overdue wait, as a share of the time since the report. */
 const OVERRUN_SHARE = 0.2;
 
-/** Rates until a node has measured a format: about a core of a server (AMD EPYC). */
+/** Until a node has measured a format: about one core of an AMD EPYC. */
 const DECODE_MS_PER_MEGAPIXEL = {
   jpeg: 20,
   png: 30,
@@ -51,7 +49,7 @@ const ENCODE_MS_PER_MEGAPIXEL = {
 type NodeChoice =
   /** The node refuses if an engine would not take the job within `waitMsMax`. */
   | { readonly kind: 'picked'; readonly node: NodeSnapshot; readonly waitMsMax: number }
-  /** A node that can do it has no room now; `retryInMs` where time alone may change that. */
+  /** `retryInMs`: a node may have room by then without an event. */
   | { readonly kind: 'busy'; readonly retryInMs: number | undefined }
   | { readonly kind: 'incapable' }
   | { readonly kind: 'no-nodes' };
@@ -59,41 +57,41 @@ type NodeChoice =
 interface NodeChoiceOptions {
   readonly nowMs: number;
   readonly waitedMs: number;
-  /** Boot ids of nodes that said they cannot do this job. */
+  /** Nodes that refused this job as incapable. */
   readonly excludedBoots?: ReadonlySet<string> | undefined;
-  /** Node ids taken only where no other capable node is routable: an attempt failed there. */
+  /** An attempt failed there, so they are picked only if no other capable node is routable. */
   readonly avoidedNodes?: ReadonlySet<string> | undefined;
   readonly random: () => number;
 }
 
-interface Settled {
+interface SettledNeeds {
   readonly needs: JobNeeds;
   readonly excludedBoots: ReadonlySet<string> | undefined;
 }
 
-/** Boot ids of nodes: those that cannot do the job, and those whose run on crops failed under it. */
+/** `extraFailed`: boots on which this job's crop run failed. */
 type FailedBoots = Partial<Record<'excludedBoots' | 'extraFailed', ReadonlySet<string>>>;
 
 /**
- * Makes needs of a correction's wish while a routable node can do it: then the job waits for such
- * a node, as any job that only some nodes can do. Otherwise any node serves that follows the hints.
+ * Turns a correction's crop run into needs if a routable node can do it, for which the job then
+ * waits. Otherwise drops it: any node that follows the hints will do.
  */
 export function settleCropRun(
   nodes: readonly NodeSnapshot[],
-  asked: JobNeeds,
+  jobNeeds: JobNeeds,
   nowMs: number,
   { excludedBoots, extraFailed = new Set() }: FailedBoots = {},
-): Settled {
-  const { cropRun, ...needs } = asked;
-  if (cropRun === undefined) return { needs: asked, excludedBoots };
-  const wished: Settled = {
+): SettledNeeds {
+  const { cropRun, ...needs } = jobNeeds;
+  if (cropRun === undefined) return { needs: jobNeeds, excludedBoots };
+  const withRun: SettledNeeds = {
     needs: { ...needs, ...cropRun, capabilities: [...(needs.capabilities ?? []), 'crop_run'] },
     excludedBoots: new Set([...(excludedBoots ?? []), ...extraFailed]),
   };
-  const out = ejectedNodes(nodes, nowMs);
-  const serving = nodes.filter(node => !out.has(node));
-  const isAble = serving.length > 0 && !isIncapable(serving, wished.needs, wished.excludedBoots);
-  return isAble ? wished : { needs, excludedBoots };
+  const ejected = ejectedNodes(nodes, nowMs);
+  const serving = nodes.filter(node => !ejected.has(node));
+  const isAble = serving.length > 0 && !isIncapable(serving, withRun.needs, withRun.excludedBoots);
+  return isAble ? withRun : { needs, excludedBoots };
 }
 
 export function isIncapable(
@@ -105,20 +103,20 @@ export function isIncapable(
   return !nodes.some(node => !excludedBoots?.has(node.bootId) && canDo(node, needs));
 }
 
-/** Finds whether it has room for the job, whatever the wait there. */
+/** Ignores the wait there. */
 export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
-  // Engines that restart: the job can still go elsewhere.
+  // While engines restart, the job can go elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
   if (!node.proven && node.ownImages >= node.enginesReady) return false;
   const megapixels = admittedMegapixels(needs);
   if (node.megapixelsRefused !== undefined && megapixels >= node.megapixelsRefused) return false;
-  // If an idle node refuses an image, it can never hold it, and its refusal says so.
+  // An idle node admits any image that it can ever hold, whatever it reports as free.
   return node.imagesInFlight <= 0 || megapixels <= node.megapixelsFree;
 }
 
 /**
- * Finds, among the nodes that lack nothing but memory for the job, the first by its id: every
- * replica finds the same one. Undefined: one of the nodes has room for it, or none would have.
+ * Of the nodes that lack only memory for the job, the first by id: every replica finds the same
+ * one. Undefined also if a node has room.
  */
 export function nodeShortOfMemory(
   nodes: readonly NodeSnapshot[],
@@ -135,16 +133,16 @@ export function nodeShortOfMemory(
   return able.filter(isShort).toSorted((a, b) => (a.nodeId < b.nodeId ? -1 : 1))[0];
 }
 
-/** Counts the milliseconds until an engine would take another image after our unreported ones. */
+/** Counts images that this replica sent since the report. */
 export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
   const { enginesReady, estimatedWaitMs, inferMs, unreportedImages } = node;
   const engines = Math.max(1, enginesReady);
   const sinceMs = nowMs - node.reportedAtMs;
   const leftMs = estimatedWaitMs - sinceMs;
-  // An image that should be over and has not reported its end takes longer than its like.
+  // An overdue image takes longer than estimated.
   const overrunMs = estimatedWaitMs > 0 ? OVERRUN_SHARE * sinceMs : 0;
   const reported = leftMs > 0 ? leftMs : overrunMs;
-  // If nothing else waits, the node takes as many images at once as there are engines.
+  // An idle node takes one image for each engine at once.
   const idle = node.imagesInFlight - node.unreportedImages <= 0 ? engines : 0;
   const ahead = Math.max(0, unreportedImages - Math.max(0, idle - 1));
   return reported + (ahead * inferMs) / engines;
@@ -153,7 +151,7 @@ export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
 export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
   const { inputFormat, outputFormat, finishing } = needs;
   const pixels = needs.pixels ?? IMAGE_PIXELS_MAX;
-  // Nodes measure encoding by the larger of picture and result.
+  // Nodes measure encoding by the larger of picture and frame.
   const encoded = Math.max(pixels, finishing?.frame.whole ?? 0);
   const decode =
     node.decodeRates.get(inputFormat) ??
@@ -177,17 +175,17 @@ export function pickNode(
   const { excludedBoots, avoidedNodes, nowMs, waitedMs } = options;
   if (isIncapable(nodes, needs, excludedBoots)) return { kind: 'incapable' };
   const waitMax = waitMsMax(waitedMs);
-  const out = ejectedNodes(nodes, nowMs);
+  const ejected = ejectedNodes(nodes, nowMs);
   const isCapable = (node: NodeSnapshot) => !excludedBoots?.has(node.bootId) && canDo(node, needs);
   const isGood = (node: NodeSnapshot) =>
-    !(out.has(node) || avoidedNodes?.has(node.nodeId)) &&
+    !(ejected.has(node) || avoidedNodes?.has(node.nodeId)) &&
     isCapable(node) &&
-    canSurelyDo(node, needs);
-  // If there are no good nodes, these are better than none.
+    canWriteAnyFrame(node, needs);
+  // Without a good node, any capable one will do.
   const isWanted = nodes.some(isGood) ? isGood : isCapable;
-  const tooLongMs = (node: NodeSnapshot) => expectedWaitMs(node, nowMs) - waitMax;
+  const excessMs = (node: NodeSnapshot) => expectedWaitMs(node, nowMs) - waitMax;
   const mayTake = (node: NodeSnapshot) =>
-    hasRoomFor(node, needs) && isWanted(node) && tooLongMs(node) <= 0;
+    hasRoomFor(node, needs) && isWanted(node) && excessMs(node) <= 0;
   const compared = candidates(nodes, mayTake, options);
   if (compared.length > 0) {
     const node = firstToFinish(compared, needs, options);
@@ -196,24 +194,22 @@ export function pickNode(
   let retryInMs: number | undefined;
   for (const node of nodes) {
     if (!hasRoomFor(node, needs) || !isWanted(node)) continue;
-    retryInMs = Math.min(retryInMs ?? Number.POSITIVE_INFINITY, tooLongMs(node));
+    retryInMs = Math.min(retryInMs ?? Number.POSITIVE_INFINITY, excessMs(node));
   }
   return { kind: 'busy', retryInMs };
 }
 
-/** A node of 0.3.0 may load the model first, however long that takes: it serves several. */
+/** A node of 0.3.0 serves several models, and may have to load this one first. */
 function isLoadedAt({ models }: NodeSnapshot, { model }: JobNeeds): boolean {
   return model === undefined || models?.get(model)?.isDefault === true;
 }
 
-/** The images that are there decide, not an estimate, which a slow image outlasts. */
+/** By its images, since a slow image outlasts the estimate. */
 function isIdle(node: NodeSnapshot): boolean {
   return node.imagesInFlight < node.enginesReady;
 }
 
-/**
- * Ejects half of the fleet at most: beyond that the nodes are hardly at fault, and some must work.
- */
+/** Ejects half of the fleet at most: if more fail, the nodes are hardly the cause. */
 function ejectedNodes(nodes: readonly NodeSnapshot[], nowMs: number): ReadonlySet<NodeSnapshot> {
   const ejected = nodes.filter(node => node.ejectedUntilMs > nowMs);
   const most = Math.floor(nodes.length / 2);

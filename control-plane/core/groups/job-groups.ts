@@ -1,7 +1,6 @@
 /**
- * Groups of jobs that a package makes: each has a credit before it is a job, held under the id that
- * the job will have (docs/adr/0054). What takes a `tx` belongs into a transaction of the package,
- * which begins with `takeAccount`.
+ * Groups of jobs of a package. A job's credit is reserved under its id before the job has a row
+ * (docs/adr/0054). Methods with a `tx` run in a transaction that began with `takeAccount`.
  */
 
 import { takeAccount } from '@matting/accounts/account-store.ts';
@@ -25,12 +24,12 @@ import { needsLook } from '../jobs/looks.ts';
 import type { MattingEnds } from '../queue/matting-ends.ts';
 import { insertJob, type JobTemplate } from '../queue/matting-submission.ts';
 
-/** Queued jobs of one look. */
-const QUEUED_MAX = 100;
+/** In one call of `cancel`. */
+const CANCELLED_MAX = 100;
 
 const OPEN_JOBS = throughIndex('jobs', 'jobs_lane_state');
 
-interface HeldOrder {
+interface CreditHold {
   readonly accountId: string;
   readonly apiKeyId: string;
   readonly keyHasCap: boolean;
@@ -42,12 +41,12 @@ interface JobGroup {
   readonly accountId: string;
   readonly apiKeyId: string;
   readonly fingerprint: string;
-  /** JSON of what its jobs have in common: `template` of core/submission/many-jobs.ts. */
+  /** JSON of the jobs' common fields: `template` of core/submission/many-jobs.ts. */
   readonly template: string;
   readonly capWindowStartMs: number | null;
 }
 
-interface ComingJob {
+interface GroupItem {
   readonly id: string;
   /** Position in the group, from 0. */
   readonly item: number;
@@ -55,14 +54,12 @@ interface ComingJob {
   readonly reference: string | null;
 }
 
-/** Only those that failed, or whose results need a look. */
 export type JobsShown = 'failed' | 'look';
 
 export type JobGroups = ReturnType<typeof groupReading> & ReturnType<typeof jobGroups>;
 
 export function groupReading(database: Database) {
   return {
-    /** Jobs of a group by what callers see of them. */
     async counts(db: Db, groupId: string): Promise<Record<PublicJobState, number>> {
       const { nowMs } = database;
       const status = sql<PublicJobState>`case
@@ -70,7 +67,6 @@ export function groupReading(database: Database) {
         when state = 'running' then 'processing'
         when state = 'succeeded' and (deleted_at is not null or expires_at <= ${nowMs}) then 'expired'
         else state end`;
-      // At most as many rows as the group has jobs.
       const rows = await db
         .selectFrom('jobs')
         .select(eb => [status.as('status'), eb.fn.countAll<number>().as('jobs')])
@@ -81,12 +77,12 @@ export function groupReading(database: Database) {
       for (const { status: of, jobs } of rows) counted[of] = requireInteger(jobs);
       return counted;
     },
-    /** In the order of their positions, from that one on; all, or some alone. */
+    /** @param limit counts positions from `from` on, and with `only` the jobs */
     list(db: Db, groupId: string, from: number, limit: number, only?: JobsShown) {
       const jobs = selectViewed(database, db).where('batch_id', '=', groupId);
-      const some = only === 'look' ? jobs.where(needsLook(database)) : jobs;
-      const asked = only === 'failed' ? jobs.where('state', '=', only) : some;
-      const page = only ? asked.limit(limit) : asked.where('batch_item', '<', from + limit);
+      const toReview = only === 'look' ? jobs.where(needsLook(database)) : jobs;
+      const shown = only === 'failed' ? jobs.where('state', '=', only) : toReview;
+      const page = only ? shown.limit(limit) : shown.where('batch_item', '<', from + limit);
       return readViewed(db, page.where('batch_item', '>=', from).orderBy('batch_item').execute());
     },
     async hasOpen(db: Db, groupId: string): Promise<boolean> {
@@ -108,13 +104,12 @@ export function jobGroups(database: Database, ends: MattingEnds) {
     takeAccount: (tx: Db, accountId: string) => takeAccount(database, tx, accountId),
     /** @throws ContractError INVALID_API_KEY: the key was revoked, which ended its groups */
     requireKey: requireUnrevoked,
-    /** The job of this Idempotency-Key. */
     async jobOf(tx: Db, apiKeyId: string, idempotencyKeyHash: string): Promise<string | undefined> {
       return (await readByIdempotencyKey(database, tx, apiKeyId, idempotencyKeyHash))?.id;
     },
     /** Undefined: not enough credits. @throws ContractError KEY_CAP_REACHED */
-    hold: (tx: Transaction<Schema>, order: HeldOrder) => hold(database, tx, order),
-    /** How many jobs the account may have more; of groups at most `ofGroupsMax`. */
+    hold: (tx: Transaction<Schema>, request: CreditHold) => hold(database, tx, request),
+    /** Counts the jobs that the account's groups may add. */
     async room(
       tx: Db,
       accountId: string,
@@ -123,14 +118,14 @@ export function jobGroups(database: Database, ends: MattingEnds) {
       const ofGroups = ofGroupsMax - (await openOfGroups(database, tx, accountId));
       return Math.min(ofGroups, jobsInFlightMax - (await readInFlight(tx, accountId)));
     },
-    /** @returns what to call once the transaction is committed */
+    /** @returns the caller runs it after the commit */
     begin: (
       tx: Transaction<Schema>,
       group: JobGroup,
-      coming: readonly ComingJob[],
+      items: readonly GroupItem[],
       { isCancelled }: { readonly isCancelled: boolean },
-    ) => begin({ database, ends }, tx, group, coming, isCancelled),
-    /** Ends jobs that no node has begun, some at a time. @returns their ids */
+    ) => begin({ database, ends }, tx, group, items, isCancelled),
+    /** @returns ids of the cancelled jobs, CANCELLED_MAX at most */
     async cancel({ id, apiKeyId }: Pick<JobGroup, 'id' | 'apiKeyId'>): Promise<string[]> {
       const queued = await readQueued(database, id);
       for (const jobId of queued) await deletion.remove(jobId, apiKeyId, { keepReference: true });
@@ -139,11 +134,10 @@ export function jobGroups(database: Database, ends: MattingEnds) {
   };
 }
 
-/** The account's row is taken, so nothing changes between a statement and the next. */
 async function hold(
   database: Database,
   tx: Transaction<Schema>,
-  { accountId, apiKeyId, keyHasCap, jobIds }: HeldOrder,
+  { accountId, apiKeyId, keyHasCap, jobIds }: CreditHold,
 ): Promise<{ readonly capWindowStartMs: number | null } | undefined> {
   const { available = 0 } = (await readBalances(tx, accountId)) ?? {};
   if (available < jobIds.length) return undefined;
@@ -157,7 +151,7 @@ async function hold(
   }
 }
 
-/** An account has no more open jobs than may be in flight. */
+/** Reads a bounded number of rows, as the account's jobs in flight are bounded. */
 async function openOfGroups(database: Database, tx: Db, accountId: string): Promise<number> {
   const { jobs } = await tx
     .selectFrom(OPEN_JOBS[database.dialect])
@@ -173,11 +167,11 @@ async function begin(
   { database, ends }: { readonly database: Database; readonly ends: MattingEnds },
   tx: Transaction<Schema>,
   { id: groupId, accountId, template, capWindowStartMs, ...group }: JobGroup,
-  coming: readonly ComingJob[],
+  items: readonly GroupItem[],
   isCancelled: boolean,
 ): Promise<() => void> {
   const common = { ...(JSON.parse(template) as JobTemplate), ...group, accountId };
-  const jobs = coming.map(({ item, reference, ...one }) => ({
+  const jobs = items.map(({ item, reference, ...one }) => ({
     ...{ ...common, ...one, idempotencyKeyHash: null, class: 'async' as const, input: null },
     ...{ reference: reference ?? undefined, group: { id: groupId, item } },
   }));
@@ -201,7 +195,7 @@ function readQueued(database: Database, groupId: string): Promise<string[]> {
       .where('batch_id', '=', groupId)
       .where('finished_at', 'is', null)
       .where('state', 'in', QUEUED_STATES)
-      .limit(QUEUED_MAX)
+      .limit(CANCELLED_MAX)
       .execute();
     return rows.map(({ id }) => id);
   });

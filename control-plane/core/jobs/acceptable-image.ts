@@ -1,5 +1,3 @@
-/** Which images a job takes, judged by their headers, whether they are sent or downloaded. */
-
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import {
@@ -20,7 +18,7 @@ export interface ImageRole {
   readonly noun: string;
   readonly bytesMax: number;
   readonly pixelsMax: number;
-  /** Absent: every one that nodes read. */
+  /** Absent: all formats. */
   readonly only?: { readonly formats: readonly InputFormat[]; readonly field: string };
 }
 
@@ -41,7 +39,6 @@ export const HINTS_IMAGE: ImageRole = {
   only: { formats: ['png', 'webp'], field: 'hints_file' },
 };
 
-/** The advice is for an address that this service cannot use. */
 export const SEND_ITSELF = 'Send the image itself, for example as image_base64.';
 const ANIMATED = 'The image is animated. Send one frame of it, as PNG or JPEG.';
 const MIB = 1_048_576;
@@ -63,8 +60,9 @@ function requireResolution(width: number, height: number, { noun, pixelsMax }: I
 }
 
 /**
- * A known format is accepted if its dimensions cannot be read: its job finds out.
+ * Accepts a known format whose dimensions cannot be read: the node decides.
  * @param served of `describeUnread`
+ * @throws ContractError
  */
 export async function requireAcceptableImage(
   read: ByteReader,

@@ -1,7 +1,6 @@
 /**
- * The jobs of one API key as its caller lists them: the newest first, a page at a time. Each page
- * is one statement that walks an index from the page's cursor and looks at LOOKED_AT_MAX jobs at
- * most. So a page can hold fewer jobs than its limit, or none, and another one follow.
+ * Lists the jobs of an API key, the newest first. A page is one walk along an index over READ_MAX
+ * jobs at most, so even a page before the last may have fewer jobs than its limit, or none.
  */
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { throughIndex } from '@matting/database/statements.ts';
@@ -10,7 +9,7 @@ import type { Job, ViewedJob } from './job.ts';
 import { readViewed, selectViewed } from './job-rows.ts';
 
 export const CALLER_JOBS_MAX = 100;
-const LOOKED_AT_MAX = 500;
+const READ_MAX = 500;
 
 const STATES: Readonly<Record<PublicJobState, readonly JobState[]>> = {
   queued: ['accepted', 'fetching', 'ready'],
@@ -28,7 +27,7 @@ export interface CallerJobFilter {
   readonly reference?: string | undefined;
   /** 1 to CALLER_JOBS_MAX. */
   readonly limit: number;
-  /** `next` of the page before; absent: the first page. */
+  /** `next` of the previous page; absent: the first page. */
   readonly after?: string | undefined;
 }
 
@@ -40,33 +39,33 @@ export function isCallerCursor(text: string): boolean {
 
 interface JobSearch {
   readonly accountId: string;
-  /** Jobs of these keys are found by their reference. */
+  /** Keys whose jobs are searched by reference. */
   readonly apiKeyIds: readonly string[];
-  /** A reference, or the first eight or more digits of an id. */
+  /** A reference, or at least the first eight digits of an id. */
   readonly text: string;
-  /** If more are found, the search answers any of them. */
+  /** If more jobs match, any of them. */
   readonly limit: number;
 }
 
 export function callerJobs(database: Database) {
   return {
-    search: (asked: JobSearch) => search(database, asked),
+    search: (request: JobSearch) => search(database, request),
     /** `next` is null on the last page. */
     async listOfKey(filter: CallerJobFilter) {
       const { status, reference, limit } = filter;
-      // The clock decides these states, and a server may compare texts without their spaces.
-      const isJudged = status === 'succeeded' || status === 'expired' || reference !== undefined;
-      const look = isJudged ? LOOKED_AT_MAX : limit + 1;
-      const seen = await query(database, db => newest(database, db, filter, look));
+      // The clock decides these states, and a server may ignore trailing spaces in texts.
+      const isFiltered = status === 'succeeded' || status === 'expired' || reference !== undefined;
+      const readMax = isFiltered ? READ_MAX : limit + 1;
+      const newest = await query(database, db => readNewest(database, db, filter, readMax));
       const fits = (job: Pick<Job, 'reference'> & Parameters<typeof publicState>[0]) =>
         (status === undefined || publicState(job) === status) &&
         (reference === undefined || job.reference === reference);
-      const found = seen.filter(fits).slice(0, limit);
-      const last = found.length === limit ? found.at(-1) : seen.at(-1);
-      const isLast = last === seen.at(-1) && seen.length < look;
+      const found = newest.filter(fits).slice(0, limit);
+      const last = found.length === limit ? found.at(-1) : newest.at(-1);
+      const isLast = last === newest.at(-1) && newest.length < readMax;
       const jobs = await readAll(database, found);
       return {
-        // One may have changed since.
+        // A job may have changed between the two statements.
         jobs: jobs.filter(fits),
         next: last === undefined || isLast ? null : `${last.createdAtMs}-${last.id}`,
       };
@@ -84,7 +83,7 @@ async function search(
   { accountId, apiKeyIds, text, limit }: JobSearch,
 ): Promise<ViewedJob[]> {
   const id = text.toLowerCase();
-  const named = await query(database, db =>
+  const byReference = await query(database, db =>
     db
       .selectFrom(BY_REFERENCE[database.dialect])
       .select('id')
@@ -93,29 +92,27 @@ async function search(
       .limit(limit)
       .execute(),
   );
-  const begun = ID_BEGINS.test(id) ? await beginningWith(database, id, accountId, limit) : [];
-  const found = await readAll(database, [...begun, ...named]);
+  const byId = ID_BEGINS.test(id) ? await beginningWith(database, id, accountId, limit) : [];
+  const found = await readAll(database, [...byId, ...byReference]);
   return found.sort((a, b) => b.createdAtMs - a.createdAtMs).slice(0, limit);
 }
 
-/**
- * Uses the primary key alone: SQLite without statistics would take an index of the account's jobs.
- */
+/** Filters by account afterwards: SQLite without statistics would not use the primary key. */
 async function beginningWith(database: Database, id: string, accountId: string, limit: number) {
   const rows = await query(database, db =>
     db
       .selectFrom('jobs')
-      .select(['id', 'account_id as of'])
+      .select(['id', 'account_id as ofAccount'])
       .where('id', '>=', id)
-      // No digit of an id comes behind it.
+      // `g` sorts after every digit of an id.
       .where('id', '<', `${id}g`)
       .limit(limit)
       .execute(),
   );
-  return rows.filter(({ of }) => of === accountId);
+  return rows.filter(({ ofAccount }) => ofAccount === accountId);
 }
 
-async function newest(database: Database, db: Db, filter: CallerJobFilter, look: number) {
+async function readNewest(database: Database, db: Db, filter: CallerJobFilter, readMax: number) {
   const { apiKeyId, status, reference, after = '' } = filter;
   const [, atMs, afterId = ''] = CURSOR.exec(after) ?? [];
   const walk = (state?: JobState) => {
@@ -133,7 +130,7 @@ async function newest(database: Database, db: Db, filter: CallerJobFilter, look:
         .where('created_at', '<=', at)
         .where(eb => eb.or([eb('created_at', '<', at), eb('id', '<', afterId)]));
     }
-    const first = jobs.orderBy('created_at', 'desc').orderBy('id', 'desc').limit(look);
+    const first = jobs.orderBy('created_at', 'desc').orderBy('id', 'desc').limit(readMax);
     // SQLite takes no order and limit in a part of a union.
     return db.selectFrom(first.as('newest')).selectAll();
   };
@@ -142,7 +139,7 @@ async function newest(database: Database, db: Db, filter: CallerJobFilter, look:
   const rows = await walks.reduce((union, next) => union.unionAll(next)).execute();
   return rows
     .sort((a, b) => b.createdAtMs - a.createdAtMs || (a.id < b.id ? 1 : -1))
-    .slice(0, look);
+    .slice(0, readMax);
 }
 
 async function readAll(database: Database, found: readonly { readonly id: string }[]) {

@@ -1,6 +1,6 @@
 /**
- * Counts what ended in each of the last hours, for the operator's charts. An hour is read once by
- * each process when it is over: nothing changes in it any more.
+ * Counts the jobs that ended in each of the last hours, for the operator's charts. A process keeps
+ * the counts of an hour that is over.
  */
 
 import { type Database, query, readNowMs } from '@matting/database/database.ts';
@@ -9,36 +9,37 @@ import type { NotNull } from 'kysely';
 
 const HOUR_MS = 3_600_000;
 const ACTIVITY_HOURS = 24;
-/** A transaction that ends a job commits this long after its own instant at most. */
+/** Longest time from `finished_at` to the commit. */
 const COMMITTED_AFTER_MS = 120_000;
-/** The times of an hour are the means of so many of its images. */
+/** Jobs of an hour that its mean times are of. */
 export const TIMED_MAX = 100;
 
 export interface HourOfJobs {
   readonly startMs: number;
   readonly succeeded: number;
   readonly failed: number;
-  /** From the request to a node, and from there to the end; 0: nothing succeeded. */
+  /** From the request to a node's admission; 0: nothing succeeded. */
   readonly waitMs: number;
+  /** From the admission to the end; 0: nothing succeeded. */
   readonly workMs: number;
 }
 
 export function jobActivity(database: Database) {
-  const over = new Map<number, HourOfJobs>();
+  const kept = new Map<number, HourOfJobs>();
   return {
-    /** The oldest hour comes first, the present one last. */
+    /** Oldest first. */
     async lastHours(): Promise<HourOfJobs[]> {
       const nowMs = await readNowMs(database);
       const present = Math.floor(nowMs / HOUR_MS) * HOUR_MS;
       const hours: HourOfJobs[] = [];
       for (let ago = ACTIVITY_HOURS - 1; ago >= 0; ago -= 1) {
         const startMs = present - ago * HOUR_MS;
-        const hour = over.get(startMs) ?? (await readHour(database, startMs));
-        if (startMs + HOUR_MS + COMMITTED_AFTER_MS < nowMs) over.set(startMs, hour);
+        const hour = kept.get(startMs) ?? (await readHour(database, startMs));
+        if (startMs + HOUR_MS + COMMITTED_AFTER_MS < nowMs) kept.set(startMs, hour);
         hours.push(hour);
       }
-      for (const startMs of over.keys()) {
-        if (startMs < present - ACTIVITY_HOURS * HOUR_MS) over.delete(startMs);
+      for (const startMs of kept.keys()) {
+        if (startMs < present - ACTIVITY_HOURS * HOUR_MS) kept.delete(startMs);
       }
       return hours;
     },

@@ -1,14 +1,13 @@
 /**
- * Which jobs are of which kind of funding (control-plane/queue/funding/): the first kind of KINDS
- * that a job is of. `sql` says the same as `is` in SQL of the table `job`. The ledger has entries
- * of jobs that take a credit. The audit reports an entry of any other job.
+ * Says how a job is funded (control-plane/queue/funding/): by the first kind of KINDS that matches.
+ * Only jobs that take a credit have ledger entries.
  */
 
 import type { FundingKind } from '@matting/queue/funding/funding.ts';
 import { isUnpaid, type JobClass, UNPAID } from '@matting/queue/job.ts';
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
 
-/** A job, a new one, or `class` and `corrects as correction` of its row. */
+/** A job, a new job, or `class` and `corrects as correction` of a row. */
 interface FundedJob {
   readonly class: JobClass | null;
   readonly correction?: object | string | null | undefined;
@@ -18,13 +17,14 @@ const isCorrection = (job: FundedJob) => job.correction != null;
 
 interface Kind {
   is(job: FundedJob): boolean;
+  /** The same condition on the table `job`. */
   readonly sql: RawBuilder<unknown>;
 }
 
 const KINDS: Readonly<Record<FundingKind, Kind>> = {
-  /** With corrections of such jobs. */
+  /** Includes corrections of unpaid jobs. */
   unpaid: { is: isUnpaid, sql: sql`job.class = ${sql.lit(UNPAID)}` },
-  /** CORRECTIONS_MAX of a first job bounds them (docs/adr/0052). */
+  /** CORRECTIONS_MAX bounds them (docs/adr/0052). */
   free: { is: isCorrection, sql: sql`job.corrects is not null` },
   credit: { is: () => true, sql: sql`1 = 1` },
 };

@@ -1,10 +1,11 @@
 /**
- * Lists of jobs, for the operator and for accounts: open jobs by their position in the queue, then
- * final ones, the latest first. Each statement walks an index and stops: final jobs in
- * jobs_state_finished, jobs_account_finished or jobs_key_finished, one walk a state; those that
- * need a look in jobs_look; open ones in jobs_queue, OPEN_PAGE of a class at a time, since states
- * and accounts lie mixed in it. Those of an account are read at once from jobs_lane_state: it has
- * no more than may be in flight.
+ * Lists jobs: open ones in the queue's order, then final ones, the latest first. Every statement
+ * walks one index:
+ *
+ * - final jobs: jobs_state_finished, jobs_account_finished or jobs_key_finished, state by state
+ * - jobs that need a look: jobs_look
+ * - open jobs: jobs_queue, which mixes states and accounts, OPEN_PAGE of a class at a time
+ * - open jobs of an account, which are bounded: jobs_lane_state, all at once
  */
 import { type Database, query } from '@matting/database/database.ts';
 import { isAsciiWord, throughIndex } from '@matting/database/statements.ts';
@@ -21,22 +22,21 @@ import type { Job } from './job.ts';
 import { readJobs, selectJobs } from './job-rows.ts';
 
 interface JobFilter {
-  /** open: by their position in the queue. final: the latest to end first. */
   readonly states: readonly JobState[];
-  /** Only results of the account that need a look, the latest to end first. */
+  /** Only results of the account that need a look, the latest first. */
   readonly look?: boolean;
   readonly accountId?: string | undefined;
   readonly apiKeyId?: string | undefined;
   readonly endedWithinMs: number;
   readonly limit: number;
-  /** `cursor` of the last job of the page before; absent: from the beginning. */
+  /** `cursor` of the previous page's last job. */
   readonly after?: string | undefined;
 }
 
 type OpenJob = Pick<Job, 'id' | 'state' | 'createdAtMs'>;
 
 interface ListedJob extends Job {
-  /** Position in the list: `JobFilter.after` continues behind it, even if the job is gone. */
+  /** Stays valid after the job is deleted. */
   readonly cursor: string;
 }
 
@@ -57,8 +57,8 @@ export function jobLists(database: Database) {
   };
 }
 
-/** If an account has more open jobs, the query reads any of them. */
-const LOOKED_AT_MAX = 200;
+/** If an account has more open jobs, any of them. */
+const OPEN_READ_MAX = 200;
 
 async function openOf(database: Database, accountId: string, limit: number): Promise<OpenJob[]> {
   if (!isAsciiWord(accountId)) return [];
@@ -68,13 +68,13 @@ async function openOf(database: Database, accountId: string, limit: number): Pro
       .select(['id', 'state', 'created_at as createdAtMs'])
       .where('account_id', '=', accountId)
       .where('state', 'in', OPEN_STATES)
-      .limit(LOOKED_AT_MAX)
+      .limit(OPEN_READ_MAX)
       .execute(),
   );
   return rows.sort((one, other) => one.createdAtMs - other.createdAtMs).slice(0, limit);
 }
 
-/** Rows of the queue that one statement reads: about a millisecond on SQLite. */
+/** Rows that one statement reads: about a millisecond on SQLite. */
 const OPEN_PAGE = 500;
 const JOBS_BY_END = throughIndex('jobs', 'jobs_state_finished');
 const JOBS_BY_ACCOUNT_AND_END = throughIndex('jobs', 'jobs_account_finished');
@@ -87,7 +87,7 @@ const CURSOR = /^(open|ended|look)-(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0
 
 interface Cursor {
   readonly part: 'open' | 'ended' | 'look';
-  /** queue_at, or finished_at of an ended one. */
+  /** queue_at, finished_at or look_until. */
   readonly atMs: number;
   readonly id: string;
 }
@@ -170,7 +170,7 @@ async function classPage(database: Database, jobClass: JobClass, after: Cursor |
       .selectFrom('jobs')
       .select(['id', 'queue_at as atMs', 'state'])
       .where('class', '=', jobClass)
-      // "is not null" would keep SQLite from walking the index in order.
+      // With "is not null" SQLite would not walk the index in order.
       .where('queue_at', '>=', atMs)
       .where(eb => eb.or([eb('queue_at', '>', atMs), eb('id', '>', id)]))
       .orderBy('queue_at')
@@ -234,7 +234,7 @@ async function listLooks(
   });
 }
 
-/** The statement has no lower bound: SQLite without statistics would confuse two indexes. */
+/** With a lower bound in the statement, SQLite without statistics would take another index. */
 async function listEnded(
   database: Database,
   state: JobState,

@@ -1,4 +1,3 @@
-/** The part of a job that its attempts leave: a result or a failure. */
 import type { UsedModel } from '@matting/nodes/attempt-outcome.ts';
 import type { Sight } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
@@ -6,7 +5,7 @@ import type { JobFailure } from '@matting/queue/job.ts';
 
 export interface JobResult {
   readonly blob: string;
-  /** SHA-256 of the link's unguessable part. */
+  /** SHA-256 of the token in the result's link. */
   readonly token: string;
   readonly sealedToken: string;
   readonly format: OutputFormat;
@@ -16,21 +15,20 @@ export interface JobResult {
   /** Hexadecimal; the link's ETag. */
   readonly sha256: string;
   readonly sight: Sight | null;
-  /** null: a version before this field made the result. */
+  /** null: the result is older than this field. */
   readonly models: readonly UsedModel[] | null;
-  /** null: there is none. */
   readonly thumbnailBytes: number | null;
 }
 
-/** Milliseconds of each stage, for people and for Server-Timing. */
+/** Milliseconds by stage (proto/contract/stages.ts). */
 export type StageTimings = Readonly<Record<string, number>>;
 
-/** Null while the job is open. */
+/** Its fields are null while the job is open. */
 export interface JobOutcome {
   readonly result: JobResult | null;
-  /** Models that made the result. Kept after the result expires. */
+  /** Kept after the result expires. */
   readonly resultModels: JobResult['models'];
-  /** Until then the result needs a look; null: it needs none, or somebody looked. */
+  /** Until then the result needs a look; null also after somebody looked. */
   readonly lookUntilMs: number | null;
   readonly failure: JobFailure | null;
   readonly timings: StageTimings | null;

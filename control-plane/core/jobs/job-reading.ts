@@ -1,5 +1,3 @@
-/** The statements that find one job: by its id, its idempotency key, the token of its result. */
-
 import { hash } from 'node:crypto';
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { keepStatement } from '@matting/database/statements.ts';
@@ -7,7 +5,7 @@ import type { CompiledQuery } from 'kysely';
 import type { Job } from './job.ts';
 import { type JobRow, readJobs, selectJobs } from './job-rows.ts';
 
-/** Callers send ids: other text matches nothing, so no query runs for it. */
+/** Callers may send other text, for which no query runs. */
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
 
@@ -72,12 +70,11 @@ export function jobReading(database: Database) {
         return readJobs(db, select.where('finished_at', 'is not', null).execute());
       });
     },
-    /** Undefined also for another key's job. */
     async findForKey(jobId: string, apiKeyId: string): Promise<Job | undefined> {
       if (!ID.test(jobId)) return undefined;
       return query(database, db => firstJob(db, BY_ID_AND_KEY(database, { jobId, apiKeyId })));
     },
-    /** Finds the job by its link's token, even an expired one. */
+    /** Also finds a job with an expired result. */
     async findByResultToken(token: string): Promise<Job | undefined> {
       if (!TOKEN.test(token)) return undefined;
       const hashed = hash('sha256', token, 'hex');

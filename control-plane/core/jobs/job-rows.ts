@@ -1,5 +1,3 @@
-/** Jobs as rows: what the columns mean. */
-
 import { hash } from 'node:crypto';
 import type { Database, Db, Schema } from '@matting/database/database.ts';
 import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
@@ -30,7 +28,7 @@ const NOTIFICATION_COLUMNS = [
 ] as const;
 type NotificationRow = Pick<Selectable<Schema['outbox']>, (typeof NOTIFICATION_COLUMNS)[number]>;
 
-/** Of lists, which have up to a thousand rows: no inputs, requests or leases. */
+/** For lists of up to a thousand rows: without inputs, requests and leases. */
 const VIEWED_COLUMNS = [
   ...['id', 'account_id', 'api_key_id', 'state', 'class', 'created_at', 'started_at'],
   ...['finished_at', 'expires_at', 'deleted_at', 'reference', 'corrects', 'batch_id'],
@@ -41,7 +39,6 @@ const VIEWED_COLUMNS = [
 ] as const;
 type ViewedRow = Pick<JobRow, (typeof VIEWED_COLUMNS)[number] | 'read_at'>;
 
-/** @param notification absent: the outbox has no row of this job */
 function viewedFromRow(row: ViewedRow, notification?: NotificationRow): ViewedJob {
   return {
     ...statusFromRow(row),
@@ -107,13 +104,13 @@ export function keptFromRow(row: KeptColumns): JobKept | null {
   return { input: jsonFrom<JobInput>(row.kept_input), matte, untilMs: row.kept_until };
 }
 
-/** If the image is stored and the background is not, source_url is the background's. */
+/** If only the background must be downloaded, source_url is the background's. */
 function imageUrlFromRow(row: JobRow): string | null {
   const isOfBackground = row.input_blob !== null && row.source_url === row.background_url;
   return isOfBackground ? null : row.source_url;
 }
 
-/** Hashes every URL of one host and port to the same 128 bits in hexadecimal. */
+/** 128 bits in hexadecimal, the same for all URLs of a host and port. */
 export function sourceHostOf(imageUrl: string): string {
   return hash('sha256', destinationOf(imageUrl), 'hex').slice(0, 32);
 }
@@ -144,8 +141,9 @@ export function inputColumns(input: JobInput | null): InputColumns {
   };
 }
 
-/** The column `finishing`. What is not there is the default. */
+/** JSON of the column `finishing`. */
 export interface StoredFinishing {
+  /** Absent: rgba. */
   readonly channels?: Channels;
   readonly steps: Finishing;
 }
@@ -169,7 +167,7 @@ export function inputColumn(input: JobInput | null): string | null {
   return input && JSON.stringify(input);
 }
 
-/** null also once the sweeper took the blob. */
+/** null also after the sweeper removed the blob. */
 function resultFromRow(row: ViewedRow): JobResult | null {
   if (row.result_blob === null) return null;
   return {
@@ -187,12 +185,12 @@ function resultFromRow(row: ViewedRow): JobResult | null {
   };
 }
 
-/* Release 0.3.0 stored null where a node sent NaN or infinity. */
+/* Release 0.3.0 stored null if a node sent NaN or infinity. */
 
 function timingsFromRow({ timings }: ViewedRow): StageTimings | null {
   const times = Object.entries(jsonFrom<StageTimings>(timings) ?? {});
-  const known = times.filter(([, ms]) => Number.isFinite(ms));
-  return timings === null ? null : Object.fromEntries(known);
+  const finite = times.filter(([, ms]) => Number.isFinite(ms));
+  return timings === null ? null : Object.fromEntries(finite);
 }
 
 function sightFromRow({ result_sight }: ViewedRow): Sight | null {
@@ -242,7 +240,7 @@ function callbackFromRows(row: ViewedRow, notification?: NotificationRow): JobCa
   };
 }
 
-/** Code points; a longer text is cut, since a failure must never fail on its text. */
+/** In code points. A longer text is cut. */
 const FAILURE_DETAIL_LENGTH_MAX = 1_000;
 
 export function failureColumns(failure: JobFailure) {
@@ -259,8 +257,8 @@ function requirePresent<T>(value: T | null): T {
   return value;
 }
 
-export function requireOneOf<T extends string>(known: readonly T[], value: string): T {
-  const found = known.find(candidate => candidate === value);
+export function requireOneOf<T extends string>(values: readonly T[], value: string): T {
+  const found = values.find(candidate => candidate === value);
   if (found === undefined) throw new Error(`the database holds an unknown value: ${value}`);
   return found;
 }
@@ -273,7 +271,6 @@ function requireErrorCode(value: string): ErrorCode {
 const JOBS = sql<Schema['jobs']>`${sql.table('jobs')}`.as<'jobs'>('jobs');
 const JOBS_BY_ANY = { sqlite: JOBS, mysql: JOBS };
 
-/** Selects all of a job's columns and `read_at`; `db` is the database or a transaction of it. */
 export function selectJobs(database: Database, db: Db, jobs = JOBS_BY_ANY) {
   return db
     .selectFrom(jobs[database.dialect])
@@ -281,7 +278,6 @@ export function selectJobs(database: Database, db: Db, jobs = JOBS_BY_ANY) {
     .select(() => database.nowMs.as('read_at'));
 }
 
-/** Selects what lists show of jobs. */
 export function selectViewed(database: Database, db: Db, jobs = JOBS_BY_ANY) {
   return db
     .selectFrom(jobs[database.dialect])
@@ -289,16 +285,16 @@ export function selectViewed(database: Database, db: Db, jobs = JOBS_BY_ANY) {
     .select(() => database.nowMs.as('read_at'));
 }
 
-export async function readJobs(db: Db, asked: Promise<JobRow[]>): Promise<Job[]> {
-  return readRows(db, await asked, jobFromRow);
+export async function readJobs(db: Db, rows: Promise<JobRow[]>): Promise<Job[]> {
+  return readRows(db, await rows, jobFromRow);
 }
 
-export async function readViewed(db: Db, asked: Promise<ViewedRow[]>): Promise<ViewedJob[]> {
-  return readRows(db, await asked, viewedFromRow);
+export async function readViewed(db: Db, rows: Promise<ViewedRow[]>): Promise<ViewedJob[]> {
+  return readRows(db, await rows, viewedFromRow);
 }
 
 /**
- * Notifications take a statement of their own, since few jobs have one: a join made every read take
+ * Reads notifications by a second statement, since few jobs have one: a join made every read take
  * 1.5 times as long (SQLite, 2 cores of an AMD EPYC).
  */
 async function readRows<Row extends ViewedRow, Read>(

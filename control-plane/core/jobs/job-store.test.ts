@@ -277,7 +277,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
 
   test('are kept while their time runs, and freed once it is over', async t => {
     const job = await succeeded();
-    // The test itself takes less than this margin.
+    // More than the test takes.
     await age(job.id, REMEMBERED_MS - 60_000);
     t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     await age(job.id, REMEMBERED_MS);
@@ -470,13 +470,13 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     (await stores.queue.listClaimable(1000)).filter(job => job.apiKeyId === apiKeyId);
 
   test('come back as they were made', async t => {
-    const asked: Pick<NewJob, 'outputFormat' | 'channels' | 'finishing'>[] = [
+    const requests: Pick<NewJob, 'outputFormat' | 'channels' | 'finishing'>[] = [
       { outputFormat: 'png', channels: 'rgba', finishing: CROPPED },
       { outputFormat: 'jpeg', channels: 'rgba', finishing: CROPPED },
       { outputFormat: 'zip', channels: 'rgba', finishing: {} },
       { outputFormat: 'webp', channels: 'alpha', finishing: {} },
     ];
-    for (const each of asked) {
+    for (const each of requests) {
       const job = await submitted(stores, await jobOf(each));
       const { outputFormat, channels, finishing, background } = job;
       t.deepEqual({ outputFormat, channels, finishing }, each);
@@ -529,8 +529,8 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
       const background = { url: null, input: storedBackground(id) };
       const hintsFile = { ...storedBackground(id), blob: hintsBlob(id) };
       const hinted = { hints: { picture: true as const }, hintsFile };
-      const asked = await jobOf({ id, ...WITH_PICTURE, background, ...hinted });
-      const job = await submitted(stores, asked);
+      const sent = await jobOf({ id, ...WITH_PICTURE, background, ...hinted });
+      const job = await submitted(stores, sent);
       t.deepEqual([job.hints, job.hintsFile], [hinted.hints, hintsFile]);
       const { blob } = background.input;
       const names = [

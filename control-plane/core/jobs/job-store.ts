@@ -1,4 +1,4 @@
-/** The store of jobs; while the database is away every method rejects with SERVICE_UNAVAILABLE. */
+/** Reads jobs. Without the database every method rejects with SERVICE_UNAVAILABLE. */
 
 import type { Database } from '@matting/database/database.ts';
 import { callerJobs } from './caller-jobs.ts';

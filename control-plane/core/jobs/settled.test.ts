@@ -28,17 +28,16 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
       primary key (step, job_id))`.execute(database.kysely);
   });
 
-  const told: SettledJob[] = [];
+  const settledJobs: SettledJob[] = [];
   const counting = (name: string): SettledStep => ({
     name,
     async settled(_database, tx, job) {
-      told.push(job);
+      settledJobs.push(job);
       await sql`insert into counted (step, job_id) values (${name}, ${job.jobId})`.execute(tx);
     },
   });
   const COUNTS = [counting('first'), counting('last')];
 
-  /** A step between the two others. If it fails, its writes are undone. */
   function failing(fail: () => unknown, times = Number.POSITIVE_INFINITY) {
     const leftOut: string[] = [];
     let calls = 0;
@@ -137,12 +136,12 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
       throw deadlock();
     });
     const { jobId, account } = await ended(replica, 'failed');
-    const [before] = told.slice(-1);
+    const [before] = settledJobs.slice(-1);
     const [healthy, other] = [failing(() => undefined), failing(() => undefined)];
     await Promise.all([healthy, other].map(({ replica }) => replica.unsettled.repair(100)));
     t.deepEqual(await countedOf(jobId), ['failing', 'first', 'last']);
     t.deepEqual([await leftOf(jobId), healthy.leftOut, other.leftOut], [[], [], []]);
-    const later = told.filter(job => job.jobId === jobId && job !== before);
+    const later = settledJobs.filter(job => job.jobId === jobId && job !== before);
     for (const job of later) t.deepEqual(job, before);
     t.like(before, { accountId: account, outcome: 'failed', retryable: true, credits: 0 });
     t.deepEqual(await healthy.replica.unsettled.repair(100), { done: 0, more: false });

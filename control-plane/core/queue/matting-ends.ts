@@ -20,7 +20,7 @@ import type { Job, ViewedJob } from '../jobs/job.ts';
 import { fundingKindOf } from '../jobs/job-funding.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
-import { looked } from '../jobs/looks.ts';
+import { clearLook } from '../jobs/looks.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import type { Queue } from './queue.ts';
 
@@ -110,7 +110,7 @@ export function succeedBy(database: Database, ends: MattingEnds): Queue['succeed
       from: SUCCEEDS_FROM,
       statement: SUCCEED(database, { ...values, timings: JSON.stringify(timings) }),
       closed: async (tx: Transaction<Schema>, job: Job) => {
-        if (job.correction !== null) await looked(tx, job.correction.of);
+        if (job.correction !== null) await clearLook(tx, job.correction.of);
         if (matte !== undefined) await keepFiles(tx, job, matte);
       },
       happened: (job: Job) => job.state === 'succeeded' && job.result?.token === result.token,

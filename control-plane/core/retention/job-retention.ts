@@ -10,7 +10,7 @@ import type { Selectable } from 'kysely';
 import {
   blobsOfRow,
   KEPT_COLUMNS,
-  keptIn,
+  keptFilesOf,
   keptUntilOf,
   takeExpiredKept,
 } from '../corrections/kept-files.ts';
@@ -72,7 +72,7 @@ export function jobRetention(database: Database) {
       const found = new Set<string>();
       for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {
         const some = names.slice(start, start + BLOB_NAMES_MAX);
-        for (const read of [inputsIn, resultsIn, backgroundsIn, keptIn]) {
+        for (const read of [inputsIn, resultsIn, backgroundsIn, keptFilesOf]) {
           for (const name of await query(database, db => read(db, some))) found.add(name);
         }
       }

@@ -3,7 +3,7 @@ import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import { CachedValue } from '@matting/program/caches.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import type { QueuedWork } from '@matting/queue/queue.ts';
-import { type AskedOfNode, needsBeforeImage, needsOf } from '../dispatch/job-needs.ts';
+import { needsBeforeImage, needsOf, type ProcessingOptions } from '../dispatch/job-needs.ts';
 import { fleetRefusalOf } from '../dispatch/node-refusals.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { Queue } from '../queue/queue.ts';
@@ -42,7 +42,7 @@ export class AcceptanceGate {
    * @throws ContractError of the field or the image; SERVICE_UNAVAILABLE: no node serves the
    *   default plan
    */
-  requireAble(request: AskedOfNode, image: JobInput | undefined): void {
+  requireAble(request: ProcessingOptions, image: JobInput | undefined): void {
     const nodes = this.#dependencies.advertised();
     if (nodes === undefined) return;
     const needs = image === undefined ? needsBeforeImage(request) : needsOf(image, request);
