@@ -13,7 +13,7 @@ import type { Logger } from 'pino';
 import type { Config } from './config.ts';
 import type { ControlMetrics } from './metrics/control-metrics.ts';
 import { type About, migrationsOf, stepsOf } from './package.ts';
-import type { EndOptions, SettledStep } from './queue/matting-ends.ts';
+import type { MattingEndOptions, SettledMattingStep } from './queue/matting-ends.ts';
 import type { JobEvents } from './results/job-events.ts';
 import { JobViews } from './results/job-view.ts';
 import { ResultTokens } from './results/result-tokens.ts';
@@ -51,7 +51,7 @@ export async function openResources(
     // The pool keeps what it read at the start.
     const databaseEnds = databaseCertificates(config.databaseUrl);
     warnOfEnds(databaseEnds, log);
-    const ends: EndOptions = {
+    const ends: MattingEndOptions = {
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
       settled: settledOf(config),
@@ -67,7 +67,7 @@ export async function openResources(
   }
 }
 
-export function settledOf({ packages }: Pick<Config, 'packages'>): SettledStep[] {
+export function settledOf({ packages }: Pick<Config, 'packages'>): SettledMattingStep[] {
   return packages.flatMap(({ use }) => use.settled ?? []);
 }
 

@@ -20,7 +20,7 @@ import type { CallbackAddressCheck } from './fetching/callback-check.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import type { HttpInterface } from './http/public-app.ts';
 import { CORE_MIGRATIONS } from './migrations.ts';
-import type { SettledStep } from './queue/matting-ends.ts';
+import type { SettledMattingStep } from './queue/matting-ends.ts';
 import type { JobEvents } from './results/job-events.ts';
 import type { WaitForJob } from './results/wait-for-job.ts';
 import type { Removal } from './retention/removal-steps.ts';
@@ -36,7 +36,7 @@ export interface Package<Settings = unknown> {
   readonly name: string;
   readonly migrations?: MigrationSeries;
   /** Steps in the transaction that ends a job, in this order. */
-  readonly settled?: readonly SettledStep[];
+  readonly settled?: readonly SettledMattingStep[];
   readonly submission?: SubmissionStep;
   readonly keyRevoked?: KeyRevokedStep;
   readonly ledgerAudit?: LedgerAuditPart;

@@ -17,7 +17,7 @@ import type { LedgerAuditPart } from './audit/ledger-comparisons.ts';
 import { jobDeletion } from './deletion/remove-job.ts';
 import { groupReading, type JobGroups, jobGroups } from './groups/job-groups.ts';
 import { createJobStore } from './jobs/job-store.ts';
-import { type EndOptions, endsOf, succeedBy } from './queue/matting-ends.ts';
+import { endsOf, type MattingEndOptions, succeedBy } from './queue/matting-ends.ts';
 import { mattingQueue } from './queue/matting-queue.ts';
 import { mattingSubmission } from './queue/matting-submission.ts';
 import type { Queue } from './queue/queue.ts';
@@ -45,7 +45,11 @@ export type Stores = Omit<StoresWithoutEnds, 'groups' | 'queue'> & {
 };
 
 /** On an open, current database, which `close` closes. */
-export function createStores(database: Database, options: EndOptions, steps?: PackageSteps): Stores;
+export function createStores(
+  database: Database,
+  options: MattingEndOptions,
+  steps?: PackageSteps,
+): Stores;
 export function createStores(
   database: Database,
   options?: undefined,
@@ -53,7 +57,7 @@ export function createStores(
 ): StoresWithoutEnds;
 export function createStores(
   database: Database,
-  options?: EndOptions,
+  options?: MattingEndOptions,
   steps: PackageSteps = NO_STEPS,
 ): StoresWithoutEnds {
   const stores = storesWithoutEnds(database, steps);

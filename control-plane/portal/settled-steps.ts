@@ -1,9 +1,9 @@
-import type { SettledStep } from '@matting/core/queue/matting-ends.ts';
+import type { SettledMattingStep } from '@matting/core/queue/matting-ends.ts';
 import { takeReleased } from './orders/refund-order.ts';
 import { giveImageBack } from './playground/playground-store.ts';
 import { countSettledJob } from './usage/usage-store.ts';
 
-export const SETTLED_STEPS: readonly SettledStep[] = [
+export const SETTLED_STEPS: readonly SettledMattingStep[] = [
   {
     name: 'refunds',
     async settled(database, tx, job) {

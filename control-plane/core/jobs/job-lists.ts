@@ -35,7 +35,7 @@ interface JobFilter {
 
 type OpenJob = Pick<Job, 'id' | 'state' | 'createdAtMs'>;
 
-interface ListedJob extends Job {
+interface JobWithCursor extends Job {
   /** Stays valid after the job is deleted. */
   readonly cursor: string;
 }
@@ -43,7 +43,7 @@ interface ListedJob extends Job {
 export function jobLists(database: Database) {
   return {
     openOf: (accountId: string, limit: number) => openOf(database, accountId, limit),
-    async list(filter: JobFilter): Promise<ListedJob[]> {
+    async list(filter: JobFilter): Promise<JobWithCursor[]> {
       if (filter.look) return listLooks(database, filter);
       const final = filter.states.filter(state => isFinal({ state }));
       const open = filter.states.filter(state => !isFinal({ state }));
@@ -112,7 +112,7 @@ async function listOpen(
   states: readonly JobState[],
   filter: JobFilter,
   after: Cursor | undefined,
-): Promise<ListedJob[]> {
+): Promise<JobWithCursor[]> {
   const { accountId, limit } = filter;
   if (accountId !== undefined) {
     const cursors = await openOfAccount(database, states, { ...filter, accountId });
@@ -182,7 +182,7 @@ async function classPage(database: Database, jobClass: JobClass, after: Cursor |
   return rows.map(row => ({ ...row, part: 'open' as const }));
 }
 
-async function readOpen(database: Database, cursors: readonly Cursor[]): Promise<ListedJob[]> {
+async function readOpen(database: Database, cursors: readonly Cursor[]): Promise<JobWithCursor[]> {
   const jobs = new Map<string, Job>();
   for (let from = 0; from < cursors.length; from += READ_MAX) {
     const ids = cursors.slice(from, from + READ_MAX).map(({ id }) => id);
@@ -203,7 +203,7 @@ async function listFinal(
   states: readonly JobState[],
   filter: JobFilter,
   after: Cursor | undefined,
-): Promise<ListedJob[]> {
+): Promise<JobWithCursor[]> {
   const jobs: EndedJob[] = [];
   for (const state of states) jobs.push(...(await listEnded(database, state, filter, after)));
   jobs.sort((a, b) => b.finishedAtMs - a.finishedAtMs || (a.id < b.id ? 1 : -1));
@@ -213,7 +213,7 @@ async function listFinal(
 async function listLooks(
   database: Database,
   { accountId = '', apiKeyId, limit, after: cursor = '' }: JobFilter,
-): Promise<ListedJob[]> {
+): Promise<JobWithCursor[]> {
   const after = parseCursor(cursor);
   const jobs = await query(database, db => {
     let select = selectJobs(database, db, JOBS_BY_LOOK)

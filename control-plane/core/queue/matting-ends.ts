@@ -7,13 +7,13 @@ import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import {
   type Columns,
   closing,
+  type EndOptions,
   type JobEnds,
-  type EndOptions as OptionsOf,
   type PayloadEnds,
 } from '@matting/queue/end-job.ts';
 import type { JobState } from '@matting/queue/job.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
-import type { SettledJob as Settled, SettledStep as StepOf } from '@matting/queue/settled-steps.ts';
+import type { SettledJob, SettledStep } from '@matting/queue/settled-steps.ts';
 import { sql, type Transaction } from 'kysely';
 import { keepFiles } from '../corrections/kept-files.ts';
 import type { Job, ViewedJob } from '../jobs/job.ts';
@@ -25,13 +25,13 @@ import { insertWebhook } from '../webhooks/outbox-store.ts';
 import type { Queue } from './queue.ts';
 
 /** Packages' steps get this of a job that has ended. */
-export interface SettledJob extends Settled {
+export interface SettledMattingJob extends SettledJob {
   readonly format: Job['outputFormat'];
   readonly isCorrection: boolean;
 }
-export type SettledStep = StepOf<SettledJob>;
+export type SettledMattingStep = SettledStep<SettledMattingJob>;
 
-export interface EndOptions extends OptionsOf<SettledJob> {
+export interface MattingEndOptions extends EndOptions<SettledMattingJob> {
   /** The notification's sealed body. Quick and without effects: a transaction is open. */
   readonly renderOutboxBody: (job: ViewedJob) => string;
   /** Time between a job's end and the first attempt to notify; 0 unless given. */
@@ -50,7 +50,7 @@ const CLEARED: Columns = {
   callback_secret_key_id: null,
 };
 
-export function endsOf(options: EndOptions): PayloadEnds<Job, SettledJob> {
+export function endsOf(options: MattingEndOptions): PayloadEnds<Job, SettledMattingJob> {
   return {
     read: readJob,
     fundingOf: fundingKindOf,
@@ -97,7 +97,7 @@ const SUCCEED = keepStatement<Success>(
   },
 );
 
-export type MattingEnds = JobEnds<Job, SettledJob>;
+export type MattingEnds = JobEnds<Job, SettledMattingJob>;
 
 export function succeedBy(database: Database, ends: MattingEnds): Queue['succeed'] {
   return (claim, result, resultTtlMs, timings, { giveUp, matte } = {}) => {
@@ -122,7 +122,7 @@ export function succeedBy(database: Database, ends: MattingEnds): Queue['succeed
 async function notify(
   database: Database,
   tx: Transaction<Schema>,
-  { renderOutboxBody, webhookFirstWaitMs = 0 }: EndOptions,
+  { renderOutboxBody, webhookFirstWaitMs = 0 }: MattingEndOptions,
   jobId: string,
   secret: Awaited<ReturnType<typeof readCallbackSecret>>,
 ): Promise<void> {

@@ -5,7 +5,7 @@
  * so each counts once.
  */
 
-import type { SettledJob } from '@matting/core/queue/matting-ends.ts';
+import type { SettledMattingJob } from '@matting/core/queue/matting-ends.ts';
 import { type Database, type Db, query, readNowMs, transact } from '@matting/database/database.ts';
 import { keepStatement, ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -219,12 +219,19 @@ async function removeOld(database: Database, limit: number): Promise<number> {
   });
 }
 
-type CountedJob = Pick<SettledJob, 'accountId' | 'jobId' | 'apiKeyId' | 'format' | 'credits'> & {
-  readonly outcome: SettledJob['outcome'] | 'corrected';
+type CountedJob = Pick<
+  SettledMattingJob,
+  'accountId' | 'jobId' | 'apiKeyId' | 'format' | 'credits'
+> & {
+  readonly outcome: SettledMattingJob['outcome'] | 'corrected';
 };
 
 /** Counts the job on the day of its ledger entry, even if midnight falls between. */
-export async function countSettledJob(database: Database, tx: Db, job: SettledJob): Promise<void> {
+export async function countSettledJob(
+  database: Database,
+  tx: Db,
+  job: SettledMattingJob,
+): Promise<void> {
   const { accountId, jobId, apiKeyId, outcome, format, credits } = job;
   const counted = { accountId, jobId, apiKeyId, outcome, format, credits };
   if (job.funding === 'credit') await tx.executeQuery(COUNT_SETTLED(database, counted));
@@ -242,7 +249,11 @@ const COUNT_CORRECTED = keepStatement<CountedJob>((database, job) =>
   counting(database, job, 'free'),
 );
 
-function counting({ dialect, kysely }: Database, job: CountedJob, funding: SettledJob['funding']) {
+function counting(
+  { dialect, kysely }: Database,
+  job: CountedJob,
+  funding: SettledMattingJob['funding'],
+) {
   const divided = sql.raw(dialect === 'sqlite' ? '/' : 'div');
   const { row, atMs } = selectEnd(kysely, { ...job, funding });
   const counted = row.select([
