@@ -14,7 +14,7 @@ import {
 } from '@matting/queue/lanes.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import type { AccountQueue, LeaseEnded, QueuedWork } from '@matting/queue/queue.ts';
-import { isNamed } from '../../control-plane/core/dispatch/node-capacity.ts';
+import { isEngineBound } from '../../control-plane/core/dispatch/node-capacity.ts';
 import type { JobInput } from '../../control-plane/core/jobs/job-request.ts';
 import { sourceHostOf } from '../../control-plane/core/jobs/job-rows.ts';
 import type {
@@ -95,10 +95,10 @@ export class MemoryQueue implements WorkerQueue {
     const eachMax = Math.max(1, Math.floor(limit / lanes.length));
     const rows = lanes.flatMap(lane => {
       const { free = [] } = this.#lanes.get(laneKey(lane)) ?? {};
-      const { exceptHosts = [], namesNone } = lane;
-      if (exceptHosts.length === 0 && !namesNone) return free.slice(0, eachMax);
+      const { exceptHosts = [], unboundOnly } = lane;
+      if (exceptHosts.length === 0 && !unboundOnly) return free.slice(0, eachMax);
       return free
-        .filter(({ job }) => !(namesNone && isNamed(job)))
+        .filter(({ job }) => !(unboundOnly && isEngineBound(job)))
         .filter(({ job }) => !exceptHosts.includes(job.sourceHost ?? ''))
         .slice(0, eachMax);
     });

@@ -12,7 +12,10 @@ const NAMES_READ_MAX = 200;
 /** Code points of an account's or a key's name. */
 export const NAME_LENGTH_MAX = 64;
 
-/** True for a name that every collation compares as itself, and that is no id or option. */
+/**
+ * Whether every collation compares the name as itself, and it cannot be taken for an id or an
+ * option.
+ */
 export function isName(value: string): boolean {
   return (
     value.isWellFormed() &&
@@ -36,7 +39,7 @@ export function createAccountStore(database: Database) {
       const id = randomUUID();
       await isInserted(query(database, db => insertAccount(database, db, id, name)));
       const account = await findBy('name', name);
-      // Also true if the answer was lost and the second insert met the first.
+      // If the first insert lost its answer, the second one meets its row.
       return account?.id === id ? account : undefined;
     },
     find: (accountId: string) => findBy('id', accountId),
@@ -55,7 +58,7 @@ export function createAccountStore(database: Database) {
     },
     page: (page: { readonly limit: number; readonly after?: string | undefined }) =>
       readPage(database, page),
-    /** Takes NAMES_READ_MAX ids at most and leaves out unknown ones. */
+    /** Reads at most NAMES_READ_MAX ids and leaves out unknown ones. */
     async namesOf(accountIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
       const ids = accountIds.filter(isAsciiWord);
       if (ids.length > NAMES_READ_MAX) throw new Error(`at most ${NAMES_READ_MAX} names at once`);
@@ -102,8 +105,8 @@ export function selectAccounts(db: Db) {
 
 /**
  * Locks the account's row for the rest of the transaction, so no other transaction writes an entry
- * of it. On engines whose members lock separately it changes the row: a concurrent transaction then
- * commits first, or is repeated.
+ * of the account. If members of the database lock separately, it changes the row: a concurrent
+ * transaction then commits first, or repeats.
  */
 export async function takeAccount(
   { engine }: Database,

@@ -18,9 +18,9 @@ interface NamedPerson {
   readonly address: string;
 }
 
-/** A signed-in person. The transaction of the change checks their right again. */
+/** A signed-in person. The change's transaction checks their right again. */
 export interface ActingPerson extends NamedPerson {
-  /** Returns, in the change's transaction, why they may not make it; undefined: they may. */
+  /** @returns why the person may not make the change; undefined: they may */
   readonly refusal: (
     database: Database,
     tx: Db,
@@ -40,17 +40,17 @@ export type ServiceActor =
 
 export type Actor = ActingPerson | ServiceActor;
 
-/** Shown in lists: flat, small, and without secrets. */
+/** Lists show these values: keep them flat, small, and without secrets. */
 export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;
 
 export interface AuditEntry<By extends Actor = Actor> {
-  /** A random UUID that the caller creates outside the repeated part, so it is entered once. */
+  /** A random UUID. Create it outside the repeated part, so the log gets one entry. */
   readonly id: string;
   readonly accountId: string;
   readonly actor: By;
   /** `<thing>.<event>`: `key.created`. */
   readonly action: string;
-  /** Names the changed thing in words that its owner knows: a name, a prefix, a mail address. */
+  /** The changed thing in words that its owner knows: a name, a prefix, a mail address. */
   readonly subject: string;
   readonly before?: AuditValues | undefined;
   readonly after?: AuditValues | undefined;
@@ -62,12 +62,12 @@ type AuditCursor = Pick<AuditRecord, 'atMs' | 'id'>;
 
 const SUBJECT_LENGTH_MAX = 254;
 
-declare const asked: unique symbol;
+declare const authorized: unique symbol;
 
 /** An actor that may make the current change until its transaction ends. */
-type Authorized = (ActingPerson & { readonly [asked]: true }) | ServiceActor;
+type Authorized = (ActingPerson & { readonly [authorized]: true }) | ServiceActor;
 
-/** `requireAuthority` returned the actor, or the change admits somebody without a session. */
+/** The actor comes from `requireAuthority`, or the change admits somebody without a session. */
 interface AllowedEntry extends Omit<AuditEntry, 'actor'> {
   readonly actor: Authorized | (NamedPerson & { readonly refusal?: never });
 }
@@ -78,7 +78,7 @@ export async function insertAuditEntry(
   { id, accountId, actor, action, subject, before, after }: AllowedEntry,
 ): Promise<void> {
   const person = actor.kind === 'person' ? actor : undefined;
-  if (await isEntered(tx, id)) return;
+  if (await isLogged(tx, id)) return;
   await tx
     .insertInto('audit_entries')
     .values({
@@ -97,8 +97,8 @@ export async function insertAuditEntry(
     .execute();
 }
 
-/** Whether the change was made already: the answer to a first try may have been lost. */
-export async function isEntered(tx: Db, entryId: string): Promise<boolean> {
+/** Whether an earlier try made the change: its answer may have been lost. */
+export async function isLogged(tx: Db, entryId: string): Promise<boolean> {
   const entry = await tx
     .selectFrom('audit_entries')
     .select('id')
@@ -153,7 +153,7 @@ const AUDIT_COLUMNS = [
 
 type AuditRow = Selection<Schema, 'audit_entries', (typeof AUDIT_COLUMNS)[number]>;
 
-/** `mail` and `address` belong to a person; null: nobody was signed in. */
+/** `mail` and `address` of the person; null: nobody was signed in. */
 function recordFromRow({ value_before, value_after, ...entry }: AuditRow) {
   return { ...entry, before: valuesOf(value_before), after: valuesOf(value_after) };
 }
@@ -162,29 +162,29 @@ function valuesOf(json: string | null): AuditValues | null {
   return json === null ? null : (JSON.parse(json) as AuditValues);
 }
 
-interface AskedChange {
+interface RequestedChange {
   readonly accountId: string;
   readonly actor: Actor;
-  /** Id of the change's audit entry. If the entry exists, the change was allowed. */
+  /** Id of the change's audit entry. If the log has it, the change was allowed. */
   readonly entryId: string;
-  /** The change takes away a right, which can happen once only. */
+  /** The change takes away a right, so it can happen only once. */
   readonly endsRight?: boolean;
 }
 
 /**
- * Call it first in a transaction: the right may be lost since the request began. It locks the
- * account's row, so counts of the account stay valid until the end. @throws the error that the
- * actor's `refusal` returns
+ * Call it first in a transaction: the person may have lost the right since the request began. It
+ * locks the account's row, so counts of the account stay valid until the end.
+ * @throws the error that the actor's `refusal` returns
  */
-export async function requireAuthority(database: Database, tx: Db, change: AskedChange) {
+export async function requireAuthority(database: Database, tx: Db, change: RequestedChange) {
   const { accountId, actor: by, entryId } = change;
   await lockAccount(database, tx, accountId);
   const error = by.kind === 'person' ? await refusalOf(database, tx, by, change) : undefined;
-  if (error !== undefined && !(await isEntered(tx, entryId))) throw error;
+  if (error !== undefined && !(await isLogged(tx, entryId))) throw error;
   const actor = by as Authorized;
   return {
     actor,
-    /** Enters the change in the account's log once, however often it is tried. */
+    /** Logs the change once, however often the transaction repeats. */
     log: (entry: Pick<AuditEntry, 'action' | 'subject' | 'before' | 'after'>) =>
       insertAuditEntry(database, tx, { id: entryId, accountId, actor, ...entry }),
   };
@@ -194,7 +194,7 @@ function refusalOf(
   database: Database,
   tx: Db,
   person: ActingPerson,
-  { accountId, endsRight = false }: AskedChange,
+  { accountId, endsRight = false }: RequestedChange,
 ): Promise<Error | undefined> {
   const agesMs = async (withinMs: number, limit: number) => {
     const rows = await tx
@@ -213,7 +213,9 @@ function refusalOf(
   return person.refusal(database, tx, { accountId, endsRight, agesMs });
 }
 
-/** Waits for other changes of the account, so counts of it stay valid until the end. */
+/**
+ * Waits for other changes of the account, so counts of it stay valid until the transaction ends.
+ */
 export async function lockAccount(database: Database, tx: Db, accountId: string): Promise<void> {
   if (database.engine.conflicts === 'certification') {
     await takeAccount(database, tx, accountId);

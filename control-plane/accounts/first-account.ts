@@ -12,8 +12,8 @@ type FirstAccount =
   | { readonly created: false };
 
 /**
- * Creates an account, its key and its credits on a database without accounts. @param credits at
- * least 1
+ * Creates an account, its key and its credits in a database without accounts.
+ * @param credits at least 1
  */
 export async function createFirstAccount(
   database: Database,
@@ -22,20 +22,20 @@ export async function createFirstAccount(
 ): Promise<FirstAccount> {
   requireName(accountName);
   // Created outside the repeated part: after a lost answer the account exists, and only this call
-  // knows its key.
+  // has its key.
   const accountId = randomUUID();
   const key = createApiKeyToken();
-  const ours: FirstAccount = { created: true, accountId, token: key.text };
+  const created: FirstAccount = { created: true, accountId, token: key.text };
   try {
     return await transact(database, async tx => {
-      if (await isThere(tx, accountId)) return ours;
+      if (await accountExists(tx, accountId)) return created;
       const any = await tx.selectFrom('accounts').select('id').limit(1).executeTakeFirst();
       if (any !== undefined) return { created: false };
       await insertAccount(database, tx, accountId, accountName);
       const grant = { accountId, amount: credits, reference: 'bootstrap' };
       await enterOperatorEntry(database, tx, { kind: 'grant', ...grant });
       await insertApiKey(database, tx, accountId, accountName, key);
-      return ours;
+      return created;
     });
   } catch (error) {
     // Another first start was faster.
@@ -44,7 +44,7 @@ export async function createFirstAccount(
   }
 }
 
-async function isThere(tx: Db, accountId: string): Promise<boolean> {
+async function accountExists(tx: Db, accountId: string): Promise<boolean> {
   const row = await tx
     .selectFrom('accounts')
     .select('id')

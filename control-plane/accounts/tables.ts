@@ -1,8 +1,3 @@
-/**
- * The tables of accounts. The core's migrations create them. Times are UTC milliseconds of the
- * database's clock.
- */
-
 import type { Generated } from 'kysely';
 import type { CapPeriod } from './keys/key-policy.ts';
 import type { LedgerKind, LedgerSlot } from './ledger/ledger.ts';
@@ -13,13 +8,13 @@ interface AccountsTable {
   /** Unique, compared byte by byte. */
   name: string;
   available: number;
-  /** Also the number of the account's open paid jobs and waiting items, at one credit each. */
+  /** Also counts the account's open paid jobs and waiting items, at one credit each. */
   reserved: number;
-  /** Open jobs without a credit: corrections. They count as in flight (docs/adr/0052). */
+  /** Open corrections, which take no credit and count as in flight (docs/adr/0052). */
   open_corrections: Generated<number>;
   /** Credits of `reserved` held for jobs not yet created (core/groups/job-groups.ts). */
   batch_waiting: Generated<number>;
-  /** Counts transactions that locked the row by changing it (takeAccount), on some engines only. */
+  /** Some engines lock the row by a change of this counter (takeAccount). */
   turns: Generated<number>;
   created_at: number;
 }
@@ -33,29 +28,28 @@ interface ApiKeysTable {
   secret_hash: string;
   created_at: number;
   revoked_at: number | null;
-  /** null: does not expire. */
   expires_at: number | null;
-  /** Approximate: written at most once a minute and replica. */
+  /** Approximate: a replica writes it at most once a minute. */
   last_used_at: number | null;
-  /** Hash of the secret before the last rotation, and when it ends or ended. */
+  /** Hash of the secret before the last rotation, and when it expires or expired. */
   previous_secret_hash: string | null;
   previous_expires_at: number | null;
   previous_last_used_at: number | null;
   /** Credits that the key's jobs may take in a period; null: no cap. */
   cap_credits: number | null;
   cap_period: CapPeriod | null;
-  /** Start of the count cap_used; null: never counted. Each new count starts later. */
+  /** Start of the count in cap_used; null: no count yet. Each new count starts later. */
   cap_window_start: number | null;
   cap_used: number | null;
-  /** null: only the account's rate holds. */
+  /** null: the account's rate is the only limit. */
   submissions_per_minute: number | null;
-  /** Separated by commas, also networks and models; null: all. */
+  /** Separated by commas, like networks and models; null: all. */
   scopes: string | null;
   networks: string | null;
   models: string | null;
   /**
-   * The purpose of a key that a package created. No list shows it and nobody has its secret. null:
-   * created by people.
+   * The purpose of a key that a package created: no list shows it, and nobody has its secret. null:
+   * people created the key.
    */
   purpose: string | null;
   /** The person who saw its secret; null: the operator. */

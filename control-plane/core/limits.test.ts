@@ -6,7 +6,7 @@ import type { AccountQueue } from '@matting/queue/queue.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import {
-  aheadOf,
+  excessOf,
   RETRY_AFTER_MAX_S,
   retryAfterS,
   UNFETCHED_MEGAPIXELS,
@@ -48,20 +48,20 @@ test('a share of the queue › below it an account is let in, whatever the other
   holds(t, [anyQueue, anyOthers], (caller, others) => {
     const queues = queuesOf(caller, others);
     const isBelow = caller.cost < MAX / queues.size;
-    if (isBelow) assert.equal(aheadOf(CALLER, queues, MAX), undefined);
-    assert.equal(aheadOf(CALLER, queuesOf(undefined, others), MAX), undefined);
+    if (isBelow) assert.equal(excessOf(CALLER, queues, MAX), undefined);
+    assert.equal(excessOf(CALLER, queuesOf(undefined, others), MAX), undefined);
   });
 });
 
 test('a share of the queue › who is refused is over it in a queue over its bound, and one of all is', t => {
   holds(t, [anyQueue, anyOthers], (caller, others) => {
     const queues = queuesOf(caller, others);
-    const ahead = aheadOf(CALLER, queues, MAX);
-    if (ahead !== undefined) {
+    const excess = excessOf(CALLER, queues, MAX);
+    if (excess !== undefined) {
       assert.ok(total(queues) > MAX);
       assert.ok(caller.cost >= MAX / queues.size);
     }
-    const refused = [...queues.keys()].filter(id => aheadOf(id, queues, MAX) !== undefined);
+    const refused = [...queues.keys()].filter(id => excessOf(id, queues, MAX) !== undefined);
     assert.equal(refused.length > 0, total(queues) > MAX);
   });
 });
@@ -69,26 +69,26 @@ test('a share of the queue › who is refused is over it in a queue over its bou
 test('a share of the queue › is what Retry-After counts, not the jobs of others', t => {
   const pace = { megapixelsPerS: 2, fetchMsMax: 60_000 };
   holds(t, [anyQueue, anyOthers, fc.nat(1e6)], (caller, others, more) => {
-    const ahead = aheadOf(CALLER, queuesOf(caller, others), MAX);
+    const excess = excessOf(CALLER, queuesOf(caller, others), MAX);
     const [first, ...rest] = others;
-    if (ahead === undefined || first === undefined) return;
+    if (excess === undefined || first === undefined) return;
     const fuller = [{ ...first, cost: first.cost + more }, ...rest];
-    const waitS = retryAfterS(ahead, pace);
-    const fullerAhead = aheadOf(CALLER, queuesOf(caller, fuller), MAX);
-    assert.ok(fullerAhead);
-    assert.equal(fullerAhead.ownExcess, ahead.ownExcess);
-    const ownS = Math.ceil((ahead.ownExcess * ahead.accounts) / pace.megapixelsPerS);
-    assert.ok(retryAfterS(fullerAhead, pace) <= Math.max(RETRY_AFTER_MIN_S, ownS));
+    const waitS = retryAfterS(excess, pace);
+    const fullerExcess = excessOf(CALLER, queuesOf(caller, fuller), MAX);
+    assert.ok(fullerExcess);
+    assert.equal(fullerExcess.ownExcess, excess.ownExcess);
+    const ownS = Math.ceil((excess.ownExcess * excess.accounts) / pace.megapixelsPerS);
+    assert.ok(retryAfterS(fullerExcess, pace) <= Math.max(RETRY_AFTER_MIN_S, ownS));
     assert.ok(waitS >= RETRY_AFTER_MIN_S && waitS <= RETRY_AFTER_MAX_S);
   });
 });
 
 test('a share of the queue › downloads are waited for no longer than they may take', t => {
-  const ahead = { queueExcess: 1e6, ownExcess: 64, unfetched: 16, accounts: 1 };
+  const excess = { queueExcess: 1e6, ownExcess: 64, unfetched: 16, accounts: 1 };
   // At that pace the megapixels alone would take 6400 s.
   const pace = { megapixelsPerS: 0.01, fetchMsMax: 60_000 };
-  t.is(retryAfterS(ahead, pace), 60);
-  t.is(retryAfterS(ahead, { ...pace, fetchMsMax: 10_000 }), 10);
+  t.is(retryAfterS(excess, pace), 60);
+  t.is(retryAfterS(excess, { ...pace, fetchMsMax: 10_000 }), 10);
 });
 
 const START = 1000 * RATE_WINDOW_MS;

@@ -1,26 +1,27 @@
 /**
- * Decides which lanes of the queue to read, which of the listed jobs begin now and with what, and
- * when to try the others. It has no input but its memory between rounds: the dispatcher runs it on
- * the database, bench/dispatch-simulator in simulated time.
+ * Decides which lanes of the queue to read, which of the listed jobs begin now and on what, and when
+ * to try the others. It keeps only its memory between rounds and does no I/O: the dispatcher runs it
+ * on the database, bench/dispatch-simulator in simulated time.
  *
  * A round: `beginRound`; `lanesRead` if `lanesOutdated`; `chooseLanes`; a listing of jobs; `place`.
  *
  * `#waits` has the kinds of jobs that may wait. A round takes all kinds out, tries them, and puts
- * back those that it leaves. So if a job could begin here, its kind is in `#waits`, or a round is
- * under way, or the next poll finds the job.
+ * back the kinds of the jobs that it leaves. So if a job could begin here, its kind is in `#waits`,
+ * or a round is running, or the next poll finds the job.
  *
  * | kind        | put in by                                                | a round begins if         |
  * |-------------|----------------------------------------------------------|---------------------------|
  * | unread      | start, poll, the end of a download or of an open run; a  | always                    |
- * |             | round whose lanes are empty, or full of named jobs       |                           |
+ * |             | round with empty lanes, or full of engine-bound jobs     |                           |
  * | node, model | a job without room or after others of its kind; a round  | a node has room           |
  * | group       | that leaves such jobs, or may have left them unread      | room is not kept for sync |
  * | download    | the same, without a slot for downloads                   | never: a slot is `unread` |
  *
  * A kind that a round took out is untried until the round places jobs; until then newly downloaded
- * jobs queue after node and group. A job that no routable node can do is in no row.
+ * jobs queue after node and group. No row holds a job that no routable node can do.
  */
 
+import { EngineBoundLanes } from './engine-bound-lanes.ts';
 import {
   AS_OTHERS,
   type GroupPlacement,
@@ -34,13 +35,12 @@ import { JobMemories, type JobMemory } from './job-memories.ts';
 import { LaneCache } from './lane-cache.ts';
 import type { JobLane, LaneRead } from './lanes.ts';
 import { failureDue } from './lease-rules.ts';
-import { NamedLanes } from './named-lanes.ts';
 
-/** Above the number of jobs that the fleet of one replica begins in a moment. */
+/** More than the fleet of one replica begins at once. */
 export const LIST_MAX = 256;
-/** After one synchronous job, others are expected for this time. */
+/** After a synchronous job, others are likely within this time. */
 const SYNC_COMES_MS = 10_000;
-/** About the time of a claim and a header, after which the node has reported the job. */
+/** About the time of a claim and a header. The node reports the job after that. */
 const REPORT_PAUSE_MS = 10;
 
 export type QueuedJob = WaitingJob &
@@ -48,37 +48,37 @@ export type QueuedJob = WaitingJob &
 
 type Memory = Readonly<JobMemory> | undefined;
 
-/** `open`: the job was given back, or another holder has it. */
+/** `open`: the replica gave the job back, or another one claimed it. */
 export type RunEnd =
   | { readonly kind: 'final' }
-  /** @param failure with which its next claim must end it */
+  /** @param failure the next claim must end the job with it */
   | {
       readonly kind: 'open';
       readonly failure?: JobFailure | undefined;
       readonly storageFull?: boolean;
     }
   | { readonly kind: 'not-claimed' }
-  /** The database failed, and its lease runs out. */
+  /** The database failed, so the lease expires. */
   | { readonly kind: 'abandoned' };
 
 /**
- * The nodes, for jobs with needs that only they read.
- * @typeParam Needs of a job; a run may know them better than the listed row
+ * What the nodes can take. @typeParam Needs what a job needs of a node; a run may know more than
+ * the listed row
  */
 export interface Capacity<J, Needs, Offer> {
-  /** Whether the job asks for particular engines, which may be busy while others are free. */
-  isNamed(job: J): boolean;
-  /** Slots open to the job; `unnamed`: open to any job; absent: all. */
-  slots(job?: J | 'unnamed'): { readonly all: number; readonly free: number };
-  /** Takes a slot. `wakeInMs`: a slot may become free by then without an event. */
+  /** Whether the job needs particular engines, which may be busy while others are free. */
+  isEngineBound(job: J): boolean;
+  /** Slots for the job. `unbound`: for any job that is not engine-bound. Absent: all slots. */
+  slots(job?: J | 'unbound'): { readonly all: number; readonly free: number };
+  /** `wakeInMs`: a slot may become free by then without an event. */
   take(
     job: J,
     memory: Memory,
     needs?: Needs,
   ): { readonly offer?: Offer | undefined; readonly wakeInMs?: number | undefined };
-  /** Says why no routable node can do it. Undefined: one can, or none is known. */
+  /** Returns why no routable node can do the job. Undefined: a node can, or there is no node. */
   incapable(job: J, memory: Memory): (() => string) | undefined;
-  /** May reserve a node for one of a round's jobs, given in their order. */
+  /** May reserve a node for one of these jobs, which are in order. */
   reserveNode(ordered: readonly J[], memoryOf: (jobId: string) => Memory): void;
   began(jobId: string): void;
 }
@@ -109,13 +109,13 @@ export interface Step<J, Offer, Download> {
 
 interface ChosenLanes {
   readonly lanes: readonly LaneRead[];
-  /** No lane was left out from which a job could begin. */
+  /** False: the choice left out lanes with jobs that may begin. */
   readonly all: boolean;
 }
 
 /**
- * What a job waits for: a node, its download, more room than others need (group), or the engines
- * that it names while other nodes have room (model).
+ * What a job waits for: a node; its download; room that is not kept for synchronous jobs (group);
+ * or its engines, while other nodes have room (model).
  */
 const WAIT_KINDS = ['node', 'download', 'group', 'model'] as const;
 type WaitKind = (typeof WAIT_KINDS)[number];
@@ -123,7 +123,7 @@ type WaitKind = (typeof WAIT_KINDS)[number];
 type Tried<Offer, Download> =
   | Placement<Offer, Download>
   | { readonly kind: 'waits'; readonly wakeInMs?: number | undefined }
-  /** No routable node can do it: room alone does not help. */
+  /** No routable node can do the job, so more room does not help. */
   | { readonly kind: 'unable' };
 
 const NOTHING = { placed: [], wakeInMs: undefined };
@@ -132,7 +132,7 @@ const WAITS = { kind: 'waits' } as const;
 interface DispatchCoreOptions<J, Needs, Offer, Download> {
   readonly capacity: Capacity<J, Needs, Offer>;
   readonly downloads: DownloadSlots<J, Download>;
-  /** How long a job waits for a node that can do it; undefined: like any job. */
+  /** How long a job waits for a node that can do it. Undefined: until the job expires. */
   readonly noNodeGraceMs: number | undefined;
   readonly groups?: GroupPlacement | undefined;
   readonly random: () => number;
@@ -144,15 +144,15 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   readonly #options: DispatchCoreOptions<J, Needs, Offer, Download>;
   readonly #groups: GroupPlacement;
   readonly #lanes = new LaneCache();
-  readonly #namedLanes: NamedLanes<J>;
+  readonly #engineBoundLanes: EngineBoundLanes<J>;
   readonly #running = new Map<string, J>();
-  /** A kind that the running round has not tried yet is untried and starts no other round. */
+  /** An `untried` kind starts no other round: the running round will try it. */
   readonly #waits = new Map<WaitKind | 'unread', 'known' | 'untried'>([['unread', 'known']]);
   #syncAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: DispatchCoreOptions<J, Needs, Offer, Download>) {
     this.#options = options;
-    this.#namedLanes = new NamedLanes(job => options.capacity.isNamed(job));
+    this.#engineBoundLanes = new EngineBoundLanes(job => options.capacity.isEngineBound(job));
     this.#groups = options.groups ?? AS_OTHERS;
     this.memories = new JobMemories(options.now);
   }
@@ -161,17 +161,19 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     return this.#waits.has('node') || this.#waits.has('group');
   }
 
-  /** Other replicas may have submitted jobs, or died: the next round reads the lanes. */
+  /**
+   * Call it when other replicas may have submitted jobs or died. The next round reads the lanes.
+   */
   outdate(): void {
     this.#lanes.outdate();
     this.#note('unread');
   }
 
-  /** Places a new job at once if none waits before it, since a round for each costs more. */
+  /** Places a new job at once if none waits before it: a round for each job costs more. */
   submitted(job: J): Step<J, Offer, Download> {
     this.#noteSync([job]);
     this.#lanes.add(job);
-    this.#namedLanes.add(job);
+    this.#engineBoundLanes.add(job);
     const { downloads } = this.#options;
     if (needsDownload(job) && this.#awaits('download')) {
       if (!downloads.hasRoom(job)) return NOTHING;
@@ -198,9 +200,9 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   }
 
   /**
-   * After a node's report all replicas would claim the same job at once. The replica whose attempt
-   * made the room knows first, so the others wait a moment.
-   * @returns ms until a round; undefined: none is needed
+   * All replicas would claim the same job after a node's report. The replica that made the room
+   * learns of it first, so the others wait a moment.
+   * @returns ms until a round; undefined: no round is needed
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
     if (cause === 'ended') return 0;
@@ -215,10 +217,10 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   /** False: a round would find no job that can begin. */
   beginRound(): boolean {
     const { capacity } = this.#options;
-    const unnamed =
-      this.#awaits('node') || (this.#awaits('group') && this.#leavesSyncSlot('unnamed'));
+    const unbound =
+      this.#awaits('node') || (this.#awaits('group') && this.#leavesSyncSlot('unbound'));
     const mayBegin =
-      (unnamed && capacity.slots('unnamed').free > 0) ||
+      (unbound && capacity.slots('unbound').free > 0) ||
       (this.#awaits('model') && capacity.slots().free > 0);
     if (!this.#awaits('unread') && !mayBegin) return false;
     for (const kind of this.#waits.keys()) this.#waits.set(kind, 'untried');
@@ -236,15 +238,15 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   chooseLanes(): ChosenLanes {
     const { downloads } = this.#options;
-    if (this.#namedLanes.beginRound()) this.#note('model');
+    if (this.#engineBoundLanes.beginRound()) this.#note('model');
     const { lanes, all } = this.#lanes.choose(this.#shares(), lane => {
-      if (this.#namedLanes.passesOver(lane)) return false;
+      if (this.#engineBoundLanes.skips(lane)) return false;
       const isOpen = !lane.needsDownload || downloads.hasRoomFor(lane.accountId);
       if (!isOpen) this.#note('download');
       return isOpen;
     });
     const reads = lanes.map(lane => {
-      if (!lane.needsDownload) return this.#namedLanes.readOf(lane);
+      if (!lane.needsDownload) return this.#engineBoundLanes.readOf(lane);
       const exceptHosts = downloads.fullHosts(lane.accountId);
       if (exceptHosts.length > 0) this.#note('download');
       return { ...lane, exceptHosts };
@@ -258,20 +260,20 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     const free = jobs.filter(job => !this.#running.has(job.id));
     const ordered = orderJobs(free, this.#shares(), this.#groups);
     const placed: Placed<J, Offer, Download>[] = [];
-    const left = new Set(free);
+    const unplaced = new Set(free);
     let wakeInMs = Number.POSITIVE_INFINITY;
     // A lane may have more jobs than the query took.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (kind: WaitKind) => {
       const isOfKind = (job: J) => this.#waitKindOf(job) === kind;
-      return jobs.filter(isOfKind).length >= eachMax || [...left].some(isOfKind);
+      return jobs.filter(isOfKind).length >= eachMax || [...unplaced].some(isOfKind);
     };
     capacity.reserveNode(ordered, id => this.memories.find(id));
     for (const job of ordered) {
       const tried = this.#try(job);
       if (tried.kind === 'waits') wakeInMs = Math.min(wakeInMs, tried.wakeInMs ?? wakeInMs);
       else {
-        left.delete(job);
+        unplaced.delete(job);
         if (tried.kind !== 'unable') placed.push({ job, placement: tried });
       }
     }
@@ -281,16 +283,16 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     const begun = new Set(placed.map(({ job }) => job));
     const forgotten = this.#lanes.listed(lanes, jobs, [...begun]);
     const lanesLeft = !all && this.#awaits('model');
-    const passes = this.#namedLanes.listed(lanes, jobs, { begun, eachMax, lanesLeft });
-    // Nothing waits in these lanes, so there is room to read others.
-    if (passes || (!all && jobs.length === 0 && forgotten)) {
+    const skipsNext = this.#engineBoundLanes.listed(lanes, jobs, { begun, eachMax, lanesLeft });
+    // No job waits in these lanes, so there is room to read others.
+    if (skipsNext || (!all && jobs.length === 0 && forgotten)) {
       this.#note('unread');
       wakeInMs = 0;
     }
     return { placed, wakeInMs: Number.isFinite(wakeInMs) ? wakeInMs : undefined };
   }
 
-  /** @param needs absent: those of the row */
+  /** @param needs absent: the needs in the job's row */
   takeRoom(job: J, needs?: Needs): ReturnType<Capacity<J, Needs, Offer>['take']> {
     // Endless synchronous requests must not outlast the hour in which a job must begin.
     if (job.group && !isAged(job, this.#groups) && !this.#leavesSyncSlot(job)) return {};
@@ -303,9 +305,9 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     if (end.kind !== 'open') return;
     if (end.failure !== undefined) this.memories.mustFail(job.id, end.failure);
     if (end.storageFull) this.memories.storageFull(job.id);
-    this.#namedLanes.add(job);
+    this.#engineBoundLanes.add(job);
     this.#lanes.add(job);
-    // It may have been downloaded meanwhile.
+    // The run may have downloaded the input.
     this.#lanes.add(job, false);
     this.#note('unread');
   }
@@ -331,7 +333,8 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   }
 
   #failureDue(job: J): JobFailure | 'unable' | undefined {
-    // A listing has no lost attempts: the replica that lost the last one remembers the failure.
+    // A listing does not count lost attempts: the replica that lost the last one remembers the
+    // failure.
     const counted = { ...job, lostAttempts: 0, lostWithProcess: 0 };
     const remembered = this.memories.find(job.id)?.failure;
     return remembered ?? failureDue(counted) ?? this.#incapableFailure(job);
@@ -350,12 +353,12 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     return { code: 'PROCESSING_FAILED', detail: `${why()} ${later}`, retryable: true };
   }
 
-  #noteSync(some: readonly Pick<JobLane, 'class'>[]): void {
-    if (some.some(one => one.class === 'sync')) this.#syncAtMs = this.#options.now();
+  #noteSync(jobs: readonly Pick<JobLane, 'class'>[]): void {
+    if (jobs.some(job => job.class === 'sync')) this.#syncAtMs = this.#options.now();
   }
 
   /** Jobs of groups may use the only slot. */
-  #leavesSyncSlot(job: J | 'unnamed'): boolean {
+  #leavesSyncSlot(job: J | 'unbound'): boolean {
     if (this.#options.now() - this.#syncAtMs > SYNC_COMES_MS) return true;
     const { all, free } = this.#options.capacity.slots(job);
     return free > Math.ceil((all - 1) * this.#groups.syncSlotsShare);
@@ -373,7 +376,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   #waitKindOf(job: J): WaitKind {
     if (needsDownload(job)) return 'download';
-    if (this.#options.capacity.isNamed(job)) return 'model';
+    if (this.#options.capacity.isEngineBound(job)) return 'model';
     return job.group ? 'group' : 'node';
   }
 }

@@ -1,10 +1,9 @@
 /**
- * Ends a job: its state, its funding, its payload's part and the steps of packages
- * (settled-steps.ts), in one transaction. Locks first the row that the hold locked first
- * (funding/).
+ * Ends a job in one transaction: its state, its funding, its payload and the steps of packages
+ * (settled-steps.ts). First locks the row that the hold locked first (funding/).
  *
- * A repeated call with the same claim and end answers true and changes nothing: the answer to a
- * commit may be lost, and only the holder of that fence can have made it.
+ * A repeated call with the same claim and end returns true and changes nothing: the first answer
+ * may be lost, and only the holder of that fence can have made the change.
  */
 
 import {
@@ -47,14 +46,13 @@ export type EndableJob = JobOfSteps &
 export interface PayloadEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
   read(database: Database, db: Db, jobId: string): Promise<J | undefined>;
   fundingOf(job: J): FundingKind;
-  /** Columns that every end sets to null. */
   readonly cleared: Columns;
   failed(failure: JobFailure): Columns;
-  /** Added to the queue's part for the steps of packages. */
+  /** Adds the payload's fields for the steps of packages. */
   settled(job: J): Omit<S, keyof SettledJob>;
   /**
-   * Calls `close` to close the job's row. A returned function runs in the transaction after the
-   * steps.
+   * Must call `close`, which closes the job's row. The returned function runs in the transaction
+   * after the steps.
    */
   end(
     database: Database,
@@ -72,7 +70,7 @@ export interface EndOptions<S extends SettledJob> {
 export interface End {
   readonly kind: 'settle' | 'release';
   readonly retryable: boolean;
-  /** Changes the job's row if it is unchanged since it was read (`closing`). */
+  /** Changes the job's row unless it changed since the transaction read it (`closing`). */
   readonly statement: CompiledQuery<unknown>;
   readonly closed?: (tx: Tx) => Promise<void>;
 }
@@ -80,7 +78,7 @@ export interface End {
 interface Ending<J> extends Omit<End, 'closed'> {
   readonly from: readonly JobState[];
   readonly closed?: (tx: Tx, job: J) => Promise<void>;
-  /** Tells whether this very call ended a final job. */
+  /** Whether this call ended the final job. */
   readonly happened: (job: J) => boolean;
 }
 
@@ -125,7 +123,10 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
     this.#options = options;
   }
 
-  /** Repeats `run` as a transaction that ends jobs. @param jobId for the log of left-out steps */
+  /**
+   * Runs `run` in a transaction, which may repeat it.
+   * @param jobId names the job in the log if a step is left out
+   */
   async ending<T>(
     jobId: string,
     run: (tx: Tx, end: (job: J, how: End) => Promise<void>) => Promise<T>,
@@ -157,7 +158,7 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
     );
   }
 
-  /** Answers as `finish`. A retryable failure frees the job's Idempotency-Key. */
+  /** A retryable failure frees the job's Idempotency-Key. */
   fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean> {
     const { retryable } = failure;
     const columns = {
@@ -185,7 +186,10 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
     return { kind: 'release', retryable: false, statement: closes.compile() };
   }
 
-  /** Ends the job in the caller's transaction. @returns call it after the commit */
+  /**
+   * Ends the job in the caller's transaction.
+   * @returns a function to call after the commit
+   */
   async cancelIn(tx: Tx, job: J, failure: JobFailure): Promise<() => void> {
     const steps = new SettledSteps(this.#options.settled);
     await this.#end(tx, job, this.cancelling(job, failure), steps);
@@ -204,7 +208,7 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
     }
   }
 
-  /** Ends an open job that this transaction has read. Throws if the job changed since. */
+  /** Throws if the job changed since this transaction read it. */
   async #end(tx: Tx, job: J, how: End, steps: SettledSteps<S>): Promise<void> {
     const { id: jobId, accountId } = job;
     const database = this.#database;
@@ -226,7 +230,7 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
   }
 }
 
-/** The next round finds a raised fence or a final job. */
+/** The next round sees the raised fence or the final job. */
 function overtaken(jobId: string): OvertakenError {
   return new OvertakenError(`job ${jobId} was claimed or ended after it was read`);
 }

@@ -9,15 +9,15 @@ export interface WaitingJob
 
 /** A package's rule for jobs of its groups. */
 export interface GroupPlacement {
-  /** Share of the fleet's slots that they leave to synchronous requests while any arrive. */
+  /** While synchronous requests arrive, group jobs leave them this share of the slots. */
   readonly syncSlotsShare: number;
-  /** After this wait a job leaves no slots and is as urgent as others. */
+  /** A job that waited longer leaves no slots and is as urgent as others. */
   readonly headStartMs: number;
 }
 
 export const AS_OTHERS: GroupPlacement = { syncSlotsShare: 0, headStartMs: ASYNC_HEAD_START_MS };
 
-/** Jobs by account and key that run on this replica. A missing entry counts 0. */
+/** Running jobs of this replica by account and key. Absent: 0. */
 export interface Shares {
   readonly accounts: ReadonlyMap<string, number>;
   readonly apiKeys: ReadonlyMap<string, number>;

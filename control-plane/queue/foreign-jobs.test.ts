@@ -1,4 +1,4 @@
-/** Jobs that are no pictures, in a database with the queue's columns and three of their own. */
+/** Jobs that process no image, in a database with the queue's columns and three of their own. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -40,7 +40,6 @@ const TABLES = [
   'create index jobs_queue on jobs (class, queue_at, id)',
 ];
 
-/** The job asks for the length of a word. */
 type Word = QueueJob & {
   readonly word: string;
   readonly length: number | null;
@@ -112,7 +111,7 @@ async function openQueue(t: ExecutionContext) {
   const reads = queueReads<{ word: string }, { word: string }>(database, {
     columns: [sql<string>`word`.as('word')] as never,
     fromRow: ({ word }) => ({ word }),
-    isUnnamed: sql`1 = 1`,
+    isUnbound: sql`1 = 1`,
     queuedCost: sql`length(word)`,
     doneCost: sql`length`,
     costUnit: 1,

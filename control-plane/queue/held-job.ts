@@ -12,7 +12,7 @@ type HoldableJob = Pick<QueueJob, 'createdAtMs' | 'readAtMs'> & Parameters<typeo
 interface HeldJobOptions<J> {
   readonly queue: HeldQueue<J>;
   readonly leaseTiming: LeaseTiming | undefined;
-  /** Aborts when the job must be given back. */
+  /** Aborts when the replica must give the job back. */
   readonly stop: AbortSignal;
   readonly onRenewFailure: (error: unknown) => void;
 }
@@ -34,7 +34,7 @@ export class HeldJob<J extends HoldableJob> {
     this.#lease = new HeldLease({ queue, claim, timing: leaseTiming, ...lease });
   }
 
-  /** Aborts when the lease is lost or the job must be given back. */
+  /** Aborts when the lease is lost or the replica must give the job back. */
   get signal(): AbortSignal {
     return this.#lease.signal;
   }
@@ -52,7 +52,6 @@ export class HeldJob<J extends HoldableJob> {
     this.#lease.stopRenewing();
   }
 
-  /** Returns the answer of the write. */
   async wrote<T>(write: Promise<T>): Promise<T> {
     const answer = await write;
     if (answer === false || answer === undefined) this.#lease.lose();

@@ -8,7 +8,7 @@ interface HeldLeaseOptions {
   readonly queue: { renew(claim: Claim, leaseMs: number): Promise<boolean> };
   readonly claim: Claim;
   readonly timing?: LeaseTiming | undefined;
-  /** Aborts when the job must be given back. */
+  /** Aborts when the replica must give the job back. */
   readonly stop: AbortSignal;
   readonly onRenewFailure: (error: unknown) => void;
 }
@@ -50,7 +50,7 @@ export class HeldLease {
   }
 
   #end(end: LeaseEnd): void {
-    // A loss replaces stopping: a lost lease must not be given back.
+    // A loss replaces stopping: the replica must not give back a lost lease.
     if (this.#ending === undefined || end === 'lost') this.#ending = end;
     this.#ended.abort();
   }

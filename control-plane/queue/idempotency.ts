@@ -3,11 +3,15 @@ import type { JobStatus } from './job.ts';
 export interface IdempotencyKey {
   /** SHA-256, hexadecimal. */
   readonly hash: string;
-  /** How long its job answers for it after the job's end, ms. Absent: as long as the row exists. */
+  /**
+   * After its end, the job answers for the key this long, in ms. Absent: as long as its row exists.
+   */
   readonly rememberedMs?: number;
 }
 
-/** Whether a job's key is free again. True stays true: a final job's times only pass. */
+/**
+ * Whether a job's key is free again. Once true, it stays true: a final job's times do not change.
+ */
 export function isForgotten(
   {
     finishedAtMs,

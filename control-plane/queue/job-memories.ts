@@ -1,9 +1,9 @@
-/** A replica's memory of jobs between its rounds. Its loss costs a detour at most. */
+/** What a replica remembers of jobs between rounds. A loss costs a repeated attempt at most. */
 import type { JobFailure } from './job.ts';
 
-/** Far above the number of jobs in trouble at once. The oldest entries are evicted first. */
+/** Far more jobs than fail at once. At the bound the oldest entry goes. */
 const MEMORIES_MAX = 10_000;
-/** Exponential backoff after a claim that every node refused: a node may report room and refuse. */
+/** Exponential backoff for a claim that every node refused: a node may report room and refuse. */
 const REFUSED_WAIT_MIN_MS = 100;
 export const REFUSED_WAIT_MAX_MS = 2000;
 
@@ -13,13 +13,13 @@ const FULL_WAIT_MAX_MS = 60_000;
 export interface JobMemory {
   readonly excludedBoots: Set<string>;
   readonly avoidedNodes: Set<string>;
-  /** Boots on which the optional part of its work failed. */
+  /** Boots of nodes that failed the optional part of the job. */
   readonly extraFailed: Set<string>;
   nodeFaults: number;
   readFaults: number;
-  /** Refusals for other reasons than room, since the last admission. */
+  /** Refusals since the last admission, except for lack of room. */
   refusals: number;
-  /** Claims that every node refused, since the last admission. */
+  /** Claims since the last admission that every node refused. */
   refusedClaims: number;
   /** Attempts that found the storage full. */
   storageFulls: number;
@@ -56,7 +56,7 @@ export class JobMemories {
     this.#entry(jobId).avoidedNodes.add(nodeId);
   }
 
-  /** Returns how many attempts met a fault of the node, or were rejected. */
+  /** @returns attempts that met a fault of the node or a rejection */
   nodeFault(jobId: string, nodeId: string): number {
     const entry = this.#entry(jobId);
     entry.avoidedNodes.add(nodeId);
@@ -64,7 +64,7 @@ export class JobMemories {
     return entry.nodeFaults;
   }
 
-  /** Returns how often a file of the job was unreadable in our storage. */
+  /** @returns how often the storage failed to deliver a file of the job */
   readFault(jobId: string): number {
     const entry = this.#entry(jobId);
     entry.readFaults += 1;
@@ -93,7 +93,7 @@ export class JobMemories {
     entry.waitUntilMs = this.#now() + Math.min(REFUSED_WAIT_MAX_MS, waitMs);
   }
 
-  /** Waits longer, since somebody must make room and each attempt costs a node's work. */
+  /** The wait grows: an operator must make room, and each attempt costs a node's work. */
   storageFull(jobId: string): void {
     const entry = this.#entry(jobId);
     const waitMs = FULL_WAIT_MIN_MS * 2 ** entry.storageFulls;
@@ -105,7 +105,7 @@ export class JobMemories {
     return this.#now() < (this.#entries.get(jobId)?.waitUntilMs ?? Number.NEGATIVE_INFINITY);
   }
 
-  /** Returns since when no node could do it without a break; undefined while one can. */
+  /** @returns since when no node can do the job; undefined: one can */
   incapableSince(jobId: string, incapable: boolean): number | undefined {
     if (!incapable) {
       const entry = this.#entries.get(jobId);
@@ -118,8 +118,8 @@ export class JobMemories {
   }
 
   #entry(jobId: string): JobMemory {
-    const known = this.#entries.get(jobId);
-    if (known !== undefined) return known;
+    const existing = this.#entries.get(jobId);
+    if (existing !== undefined) return existing;
     const entry: JobMemory = {
       excludedBoots: new Set(),
       avoidedNodes: new Set(),

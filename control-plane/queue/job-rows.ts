@@ -25,7 +25,6 @@ export function statusFromRow(row: StatusRow): JobStatus {
   };
 }
 
-/** The fields of a job that its status lacks. */
 export function queueFieldsFromRow(
   row: Pick<Row, 'source_host' | 'lease_holder' | 'lease_expires_at' | 'fence' | 'lost_attempts'> &
     Pick<Row, 'lost_with_process' | 'takeovers' | 'cap_window_start' | 'playground_day'> &

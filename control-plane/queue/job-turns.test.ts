@@ -198,66 +198,66 @@ const job = (apiKeyId: string) => ({
   createdAtMs: 1,
   readAtMs: 1,
 });
-const keysOf = (known: LaneCache) => known.choose(none).lanes.map(({ apiKeyId }) => apiKeyId);
+const keysOf = (cache: LaneCache) => cache.choose(none).lanes.map(({ apiKeyId }) => apiKeyId);
 
 test('known lanes › are asked for at first and when they are outdated', t => {
-  const known = new LaneCache();
-  t.truthy(known.outdated);
-  known.update([lane('1')]);
-  t.true(!known.outdated);
-  known.outdate();
-  t.truthy(known.outdated);
+  const cache = new LaneCache();
+  t.truthy(cache.outdated);
+  cache.update([lane('1')]);
+  t.true(!cache.outdated);
+  cache.outdate();
+  t.truthy(cache.outdated);
 });
 
 test('known lanes › are forgotten when nothing is found in them', t => {
-  const known = new LaneCache();
-  known.update([lane('1'), lane('2')]);
-  const { lanes } = known.choose(none);
-  known.listed(lanes, [job('2')], []);
-  t.deepEqual(keysOf(known), ['2']);
+  const cache = new LaneCache();
+  cache.update([lane('1'), lane('2')]);
+  const { lanes } = cache.choose(none);
+  cache.listed(lanes, [job('2')], []);
+  t.deepEqual(keysOf(cache), ['2']);
 });
 
 test('known lanes › are kept where hosts were passed over, whose jobs are not listed', t => {
-  const known = new LaneCache();
-  known.update([lane('1'), lane('2')]);
-  const [first, second] = known.choose(none).lanes;
+  const cache = new LaneCache();
+  cache.update([lane('1'), lane('2')]);
+  const [first, second] = cache.choose(none).lanes;
   assert.ok(first !== undefined && second !== undefined);
-  t.truthy(known.listed([{ ...first, exceptHosts: ['slow'] }, second], [], []));
-  t.deepEqual(keysOf(known), ['1']);
-  t.true(!known.listed([{ ...first, exceptHosts: ['slow'] }], [], []));
-  t.truthy(known.listed([first], [], []));
-  t.deepEqual(keysOf(known), []);
+  t.truthy(cache.listed([{ ...first, exceptHosts: ['slow'] }, second], [], []));
+  t.deepEqual(keysOf(cache), ['1']);
+  t.true(!cache.listed([{ ...first, exceptHosts: ['slow'] }], [], []));
+  t.truthy(cache.listed([first], [], []));
+  t.deepEqual(keysOf(cache), []);
 });
 
 test('known lanes › are skipped, not forgotten, if none of their jobs could begin', t => {
-  const known = new LaneCache();
-  known.update([lane('1'), lane('2')]);
-  const { lanes, all } = known.choose(none, ({ apiKeyId }) => apiKeyId !== '1');
+  const cache = new LaneCache();
+  cache.update([lane('1'), lane('2')]);
+  const { lanes, all } = cache.choose(none, ({ apiKeyId }) => apiKeyId !== '1');
   t.deepEqual([lanes.map(({ apiKeyId }) => apiKeyId), all], [['2'], true]);
-  known.listed(lanes, [], []);
-  t.deepEqual(keysOf(known), ['1']);
+  cache.listed(lanes, [], []);
+  t.deepEqual(keysOf(cache), ['1']);
 });
 
 test('known lanes › are kept if a job came during the round', t => {
-  const known = new LaneCache();
-  known.update([lane('1')]);
-  const { lanes } = known.choose(none);
-  known.add(job('1'));
-  known.add(job('3'));
-  known.listed(lanes, [], []);
-  t.deepEqual(keysOf(known), ['1', '3']);
+  const cache = new LaneCache();
+  cache.update([lane('1')]);
+  const { lanes } = cache.choose(none);
+  cache.add(job('1'));
+  cache.add(job('3'));
+  cache.listed(lanes, [], []);
+  t.deepEqual(keysOf(cache), ['1', '3']);
 });
 
 test('known lanes › move behind the others if none of their jobs found room', t => {
-  const known = new LaneCache();
-  known.update(Array.from({ length: 40 }, (_, index) => lane(String(index))));
-  const first = known.choose(none);
+  const cache = new LaneCache();
+  cache.update(Array.from({ length: 40 }, (_, index) => lane(String(index))));
+  const first = cache.choose(none);
   t.false(first.all);
-  known.listed(
+  cache.listed(
     first.lanes,
     first.lanes.map(({ apiKeyId }) => job(apiKeyId)),
     [],
   );
-  const second = keysOf(known);
+  const second = keysOf(cache);
   for (let index = 32; index < 40; index += 1) t.true(second.includes(String(index)));
 });

@@ -1,32 +1,32 @@
 /**
  * A job as the queue has it, and its states. The queue does not read the job's payload.
  *
- * | state     | what callers see | entered from | by                                             |
- * |-----------|------------------|--------------|------------------------------------------------|
- * | accepted  | queued           | -            | submission, with something to download         |
- * | fetching  | queued           | accepted     | a claim; the download runs under the lease     |
- * | ready     | queued           | fetching, -  | all its inputs are stored durably              |
- * | running   | processing       | ready        | a node's Admitted; sets started_at once        |
- * | succeeded | succeeded, from expires_at on expired | running | the result is stored, the credit charged |
- * | failed    | failed           | all the open | the credit is released; from the first three  |
- * |           |                  |              | also by its caller                             |
+ * | state     | callers see | entered from | by                                                  |
+ * |-----------|-------------|--------------|-----------------------------------------------------|
+ * | accepted  | queued      | -            | submission of a job that needs a download           |
+ * | fetching  | queued      | accepted     | a claim; the download runs under the lease          |
+ * | ready     | queued      | fetching, -  | the last input is stored durably                    |
+ * | running   | processing  | ready        | a node's Admitted, which sets started_at once       |
+ * | succeeded | succeeded   | running      | the result is stored and the credit charged;        |
+ * |           |             |              | callers see `expired` from expires_at on            |
+ * | failed    | failed      | any open     | the credit is released; the caller can cancel a job |
+ * |           |             |              | that is not running                                 |
  *
- * A job without a credit has the same states. A lost attempt leaves the job in running: the
- * contract has no way back from processing to queued. A claim changes lease and fence, never the
- * state, except accepted -> fetching. A job with two URLs is given back after the first download
- * and claimed again for the second.
+ * A job without a credit has the same states. A lost attempt leaves the job running, because the
+ * contract has no way back from processing to queued. A claim changes lease and fence; of the states
+ * it only changes accepted to fetching. After the first of two downloads the replica gives the job
+ * back, and a second claim makes the other.
  */
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 
 export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
-/** Before a node admits the job. */
 export const QUEUED_STATES = ['accepted', 'fetching', 'ready'] as const;
 export const FINAL_STATES = ['succeeded', 'failed'] as const;
 export type JobState = (typeof OPEN_STATES | typeof FINAL_STATES)[number];
 
 /**
- * Jobs of this class cost nothing and otherwise run like asynchronous ones (docs/adr/0022). Table,
- * metrics and operator answers keep the name of its first use.
+ * Jobs of this class cost nothing and otherwise run like asynchronous ones (docs/adr/0022). The
+ * table, the metrics and the operator's answers keep the name of its first use.
  */
 export const UNPAID = 'playground' as const;
 
@@ -59,7 +59,7 @@ export interface JobStatus {
   readonly finishedAtMs: number | null;
   readonly expiresAtMs: number | null;
   readonly deletedAtMs: number | null;
-  /** The database's clock when the row was read. Expiry is compared with it. */
+  /** The database's clock when the row was read. Compare it with the expiry. */
   readonly readAtMs: number;
 }
 
@@ -72,9 +72,9 @@ export interface QueueJob extends JobStatus {
   readonly lostAttempts: number;
   /** Lost attempts that took a process of the node with them. */
   readonly lostWithProcess: number;
-  /** Claims of an expired lease: a control plane died with it. */
+  /** Claims after a lease expired, because a control plane died. */
   readonly takeovers: number;
-  /** Start of the cap window of its key in which it counts (accounts/keys/key-policy.ts). */
+  /** Start of the cap window in which the job counts (accounts/keys/key-policy.ts). */
   readonly capWindowStartMs: number | null;
   /** The day in which a package counted an unpaid job. null: the job is paid. */
   readonly unpaidDayMs: number | null;
@@ -96,7 +96,8 @@ export function isFinal(job: Pick<JobStatus, 'state'>): boolean {
 }
 
 /**
- * Checks the deletion apart from expiry: a cluster member may read an earlier clock than it wrote.
+ * Does not derive the deletion from the expiry: a cluster member may read an earlier clock than
+ * another wrote.
  */
 export function publicState(
   job: Pick<JobStatus, 'state' | 'expiresAtMs' | 'readAtMs' | 'deletedAtMs'>,

@@ -12,11 +12,11 @@ import {
 const LANES_MAX = 32;
 
 /**
- * Chooses the lanes to read now, LANES_MAX at most. Lanes of synchronous and aged jobs come first.
- * Among equals the first lane of each account precedes the second of any, and running jobs of an
- * account count like lanes already chosen. Within an account, stuck lanes come last, then the key
- * with the fewest running jobs is first, then the oldest lane.
- * @param stuck keys of lanes whose jobs found no room in the last round
+ * Chooses at most LANES_MAX lanes to read now. Lanes of synchronous and aged jobs come first. Among
+ * equals the first lane of each account precedes the second of any; an account's running jobs count
+ * like chosen lanes. Within an account, stuck lanes come last, then the key with the fewest running
+ * jobs is first, then the oldest lane.
+ * @param stuck keys of lanes with jobs that found no room in the last round
  */
 export function chooseLanes<L extends JobLane>(
   lanes: readonly L[],
@@ -54,11 +54,13 @@ function compareRanks(a: Rank, b: Rank): number {
 type LaneJob = LanedJob & Pick<JobStatus, 'createdAtMs' | 'readAtMs'>;
 const laneKeyOf = (job: LaneJob) => laneKey(laneOf(job));
 
-/** A replica's cache of the queue's lanes. The next poll finds a lane that it evicts too early. */
+/**
+ * A replica's cache of the queue's lanes. If it evicts a lane too early, the next poll finds it.
+ */
 export class LaneCache {
   readonly #lanes = new Map<string, JobLane>();
   #stuck = new Set<string>();
-  /** Lanes added during a round, whose read of the table may be older. */
+  /** Lanes added during a round, which read the table before. */
   readonly #addedSince = new Set<string>();
   #outdated = true;
 
@@ -70,13 +72,13 @@ export class LaneCache {
     this.#outdated = true;
   }
 
-  /** A lane that is gone from the table is evicted when it is read next. */
+  /** Keeps lanes that the table no longer has; `listed` evicts them. */
   update(lanes: readonly JobLane[]): void {
     this.#outdated = false;
     for (const lane of lanes) this.#lanes.set(laneKey(lane), lane);
   }
 
-  /** Notes a waiting job. `toDownload` picks the other lane of its key and class. */
+  /** @param toDownload the lane of the key and class: for jobs with a download, or without */
   add(job: LaneJob, toDownload = needsDownload(job)): void {
     const { createdAtMs, readAtMs } = job;
     const firstQueueAtMs = queuePositionMs(job.class, createdAtMs);
@@ -86,7 +88,7 @@ export class LaneCache {
     if (!this.#lanes.has(key)) this.#lanes.set(key, lane);
   }
 
-  /** Chooses the lanes of a round, which then calls `listed`. `all`: no open lane was left out. */
+  /** Call `listed` after it. `all`: the choice left out no open lane. */
   choose(
     shares: Shares,
     isOpen: (lane: JobLane) => boolean = () => true,
@@ -98,9 +100,9 @@ export class LaneCache {
   }
 
   /**
-   * Notes what was listed. Evicts a lane without a waiting job, unless the read skipped some jobs.
-   * Lanes whose jobs found no room come last in the next choice.
-   * @returns whether a lane was evicted
+   * Evicts a lane without a waiting job, unless the read skipped jobs. Lanes with jobs that found
+   * no room come last in the next choice.
+   * @returns whether it evicted a lane
    */
   listed(
     lanes: readonly LaneRead[],
@@ -111,9 +113,9 @@ export class LaneCache {
     const moved = new Set(placed.map(laneKeyOf));
     const stuck = new Set<string>();
     const before = this.#lanes.size;
-    for (const { exceptHosts = [], namesNone = false, ...lane } of lanes) {
+    for (const { exceptHosts = [], unboundOnly = false, ...lane } of lanes) {
       const key = laneKey(lane);
-      if (withJobs.has(key) || exceptHosts.length > 0 || namesNone) {
+      if (withJobs.has(key) || exceptHosts.length > 0 || unboundOnly) {
         if (!moved.has(key)) stuck.add(key);
       } else if (!this.#addedSince.has(key)) this.#lanes.delete(key);
     }

@@ -1,7 +1,7 @@
 /**
- * A lane holds the open jobs of one API key and class that are ready, or those that need a
- * download. Rounds read the first few of each lane, so ten thousand jobs of one lane do not hide
- * the first of another.
+ * A lane holds the open jobs of one API key and class that need a download, or those that do not.
+ * Rounds read the first few of each lane, so ten thousand jobs of one lane do not hide another
+ * lane.
  */
 import { type JobClass, type JobStatus, needsDownload } from './job.ts';
 
@@ -11,7 +11,6 @@ import { type JobClass, type JobStatus, needsDownload } from './job.ts';
  */
 export const ASYNC_HEAD_START_MS = 60_000;
 
-/** A smaller position goes first. */
 export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number {
   return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
 }
@@ -29,8 +28,8 @@ export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId'
 
 export interface LaneRead extends LaneIdentity {
   readonly exceptHosts?: readonly string[];
-  /** Skips jobs that ask for particular engines. */
-  readonly namesNone?: boolean;
+  /** Skips engine-bound jobs. */
+  readonly unboundOnly?: boolean;
 }
 
 export function laneKey(lane: LaneIdentity): string {

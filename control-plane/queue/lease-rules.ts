@@ -4,13 +4,13 @@
  * | event                | lease                  | fence | counts                               |
  * |----------------------|------------------------|-------|--------------------------------------|
  * | claim of a free job  | holder, now + LEASE_MS | + 1   |                                      |
- * | claim, lease run out | holder, now + LEASE_MS | + 1   | takeovers + 1                        |
+ * | claim, lease expired | holder, now + LEASE_MS | + 1   | takeovers + 1                        |
  * | renew                | now + LEASE_MS         |       |                                      |
  * | release (refused)    | none                   |       |                                      |
  * | the operator's retry | none                   |       |                                      |
  * | attempt lost         | none                   |       | lost_attempts + 1; with an engine or |
  * |                      |                        |       | worker lost_with_process + 1 too     |
- * | succeed, fail        | none, for good         |       |                                      |
+ * | succeed, fail        | none                   |       |                                      |
  *
  * Holder and fence decide, not the lease's expiry: a late holder may still renew and finish until
  * another replica claims the job and raises its fence.
@@ -18,26 +18,28 @@
 
 import { isFinal, type JobFailure, type QueueJob } from './job.ts';
 
-/** Proof of a claim: a write under it changes only a job with this fence. */
 export interface Claim {
   readonly jobId: string;
   readonly holder: string;
   readonly fence: number;
 }
 
-/** Length of a claim, and the longest delay until a dead holder is replaced. */
+/** The longest delay until another replica takes over from a dead holder. */
 export const LEASE_MS = 15_000;
-/** Three renewals fit into a lease, so two may fail. */
+/** A third of LEASE_MS, so two renewals may fail. */
 const LEASE_RENEW_MS = 5_000;
 
 export type LeaseTiming = typeof LEASE_TIMING;
 export const LEASE_TIMING = { leaseMs: LEASE_MS, renewMs: LEASE_RENEW_MS };
 
-/** Admitted attempts lost with their node or one of its processes, until the job fails. */
+/**
+ * The job fails after this many admitted attempts were lost with their node or one of its
+ * processes.
+ */
 const LOST_ATTEMPTS_MAX = 3;
-/** Lost attempts that took an engine or a worker with them, until the job fails for good. */
+/** The job fails for good after this many attempts lost with an engine or a worker. */
 const LOST_WITH_PROCESS_MAX = 2;
-/** Control planes that died with the job, until it fails. */
+/** The job fails after this many control planes died with it. */
 const TAKEOVERS_MAX = 10;
 
 /** From the submission to the first admission by a node. */
@@ -47,7 +49,7 @@ export const JOB_MS_MAX = 7_200_000;
 type CountedJob = Pick<QueueJob, 'state' | 'createdAtMs' | 'startedAtMs' | 'readAtMs'> &
   Pick<QueueJob, 'lostAttempts' | 'lostWithProcess' | 'takeovers'>;
 
-/** Checks the job's own fault first: a passed deadline must not make it retryable. */
+/** The job's own fault comes first: a passed deadline must not make it retryable. */
 export function failureDue(job: CountedJob): JobFailure | undefined {
   if (isFinal(job)) return undefined;
   if (job.lostWithProcess >= LOST_WITH_PROCESS_MAX) {

@@ -27,7 +27,8 @@ const CLAIM = keepStatement<Claim & { fenceBefore: number; leaseMs: number }>(
   (database, { fenceBefore, leaseMs, ...claim }) =>
     database.kysely
       .updateTable('jobs')
-      // MySQL assigns from left to right, so reads of the old lease come before the new one.
+      // MySQL assigns from left to right, so expressions that read the old lease precede the new
+      // one.
       .set({
         takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
         state: sql<JobState>`case when state = 'accepted' then 'fetching' else state end`,
@@ -62,7 +63,7 @@ export function jobLeases<J extends Leased>(database: Database, reading: ReadJob
       const won = await query(database, db => keptMatchesOne(db, CLAIM(database, values)));
       if (!won) return undefined;
       const claimed = await query(database, db => reading(db, job.id));
-      // The answer took longer than the lease, and another replica claimed the job.
+      // If the answer took longer than the lease, another replica may have claimed the job.
       if (claimed === undefined || !holds(claimed, claim)) return undefined;
       return { claim, job: claimed };
     },
@@ -113,7 +114,7 @@ async function prepare<J extends Leased>(
   const next = nextHost === undefined ? { state: 'ready' as const } : { source_host: nextHost };
   const set: Updateable<Schema['jobs']> = { ...columns, ...next };
   if (await matchesOne(heldBy(db, claim).set(set).where('state', '=', 'fetching'))) return true;
-  // It may have been made already, with only its answer lost.
+  // An earlier try may have made the change and lost its answer.
   const job = await reading(db, claim.jobId);
   return job !== undefined && !isFinal(job) && holds(job, claim) && happened(job);
 }

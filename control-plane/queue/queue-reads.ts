@@ -13,22 +13,20 @@ import { groupFromRow } from './job-rows.ts';
 import { type JobLane, type LaneRead, laneKey, laneOf } from './lanes.ts';
 import type { AccountQueue, ListedJob, QueuedWork, QueueReads } from './queue.ts';
 
-/** The queue puts these into its statements and never reads their values. */
 export interface PayloadReads<Row, P> {
-  /** Read by a listing in addition to the queue's columns. */
+  /** Columns that a listing reads in addition to the queue's. */
   readonly columns: readonly SelectExpression<Schema, 'jobs'>[];
   fromRow(row: Row): P;
-  /** SQL on a job's row: it asks for no particular engine. */
-  readonly isUnnamed: RawBuilder<SqlBool>;
+  /** SQL on a job's row: the job needs no particular engine. */
+  readonly isUnbound: RawBuilder<SqlBool>;
   /**
-   * SQL on a job's row, whole numbers: its cost in the queue if it is open, its cost done if it is
-   * final.
+   * SQL on a job's row, whole numbers: its cost in the queue while it is open, and its cost once it
+   * is final.
    */
   readonly queuedCost: RawBuilder<number>;
   readonly doneCost: RawBuilder<number>;
-  /** Whole numbers of `queuedCost` and `doneCost` that make one unit of the answers. */
+  /** Divisor from `queuedCost` and `doneCost` to the units of the answers. */
   readonly costUnit: number;
-  /** The columns that `queuedCost` needs. */
   readonly countedColumns: readonly (keyof Schema['jobs'])[];
   /** SQL on a job's row: 1 if it needs a download. */
   readonly isUnfetched: RawBuilder<number>;
@@ -38,8 +36,8 @@ export interface PayloadReads<Row, P> {
 type ReadOf<P> = ListedJob & P;
 
 /**
- * The reads of lanes (lanes.ts) walk jobs_lane_state and touch no final row: the list of lanes
- * needs the index alone, a lane's head a seek for each of its two states.
+ * The reads of lanes walk the index jobs_lane_state and touch no final row. The list of lanes needs
+ * only the index; the head of a lane takes a seek for each of its two states.
  */
 export function queueReads<Row, P>(
   database: Database,
@@ -117,7 +115,7 @@ async function readLanes(database: Database): Promise<JobLane[]> {
       firstQueueAtMs: row.first,
       readAtMs: row.read_at,
     };
-    // The two states of a lane are one.
+    // A lane has rows in two states.
     const known = lanes.get(laneKey(lane));
     if (known === undefined || lane.firstQueueAtMs < known.firstQueueAtMs) {
       lanes.set(laneKey(lane), lane);
@@ -131,27 +129,27 @@ type AnyPayload<Row> = PayloadReads<Row, unknown>;
 
 class Heads<Row> {
   readonly #payload: AnyPayload<Row>;
-  readonly #kept = new Map<string, KeptStatement<LaneValues, LaneRow>>();
+  readonly #statements = new Map<string, KeptStatement<LaneValues, LaneRow>>();
 
   constructor(payload: AnyPayload<Row>) {
     this.#payload = payload;
   }
 
   async read(database: Database, lanes: readonly LaneRead[], eachMax: number) {
-    const passesOver = lanes.some(lane => lane.namesNone || lane.exceptHosts?.length);
-    const statement = passesOver
+    const skipsJobs = lanes.some(lane => lane.unboundOnly || lane.exceptHosts?.length);
+    const statement = skipsJobs
       ? selectHeads(database, lanes, eachMax, this.#payload).compile()
-      : this.#keptFor(lanes, eachMax)(database, valuesOf(lanes));
+      : this.#statementFor(lanes, eachMax)(database, valuesOf(lanes));
     const { rows } = await query(database, db => db.executeQuery(statement));
     return rows as (LaneRow & Row)[];
   }
 
-  #keptFor(lanes: readonly LaneRead[], eachMax: number): KeptStatement<LaneValues, LaneRow> {
+  #statementFor(lanes: readonly LaneRead[], eachMax: number): KeptStatement<LaneValues, LaneRow> {
     const kinds = lanes.map(({ needsDownload }) => (needsDownload ? 'to download' : 'stored'));
     const shape = `${eachMax} of ${kinds.join()}`;
-    const known = this.#kept.get(shape);
-    if (known !== undefined) return known;
-    if (this.#kept.size >= KEPT_MAX) this.#kept.clear();
+    const kept = this.#statements.get(shape);
+    if (kept !== undefined) return kept;
+    if (this.#statements.size >= STATEMENTS_MAX) this.#statements.clear();
     const statement = keepStatement<LaneValues, LaneRow>((database, values) => {
       const placed = lanes.map((lane, index) => ({
         ...lane,
@@ -161,12 +159,12 @@ class Heads<Row> {
       }));
       return selectHeads(database, placed, eachMax, this.#payload);
     });
-    this.#kept.set(shape, statement);
+    this.#statements.set(shape, statement);
     return statement;
   }
 }
 
-const KEPT_MAX = 64;
+const STATEMENTS_MAX = 64;
 
 function valuesOf(lanes: readonly LaneRead[]): LaneValues {
   return Object.fromEntries(
@@ -191,7 +189,7 @@ function selectHeads<Row>(
   return heads.reduce((union, next) => union.unionAll(next));
 }
 
-/** Selects from a subquery, since SQLite allows no order and limit in a part of a union. */
+/** Selects from a subquery: SQLite allows no order and limit in a part of a union. */
 function selectFirst<Row>(
   { kysely, nowMs, dialect }: Database,
   { lane, state, eachMax }: { lane: LaneRead; state: JobState; eachMax: number },
@@ -209,7 +207,7 @@ function selectFirst<Row>(
     .where(isFree({ nowMs }));
   const hosts = lane.exceptHosts ?? [];
   if (hosts.length > 0) jobs = jobs.where('source_host', 'not in', [...hosts]);
-  if (lane.namesNone) jobs = jobs.where(payload.isUnnamed);
+  if (lane.unboundOnly) jobs = jobs.where(payload.isUnbound);
   const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(eachMax));
   return kysely.selectFrom(first.as('lane')).selectAll().$castTo<LaneRow>();
 }
@@ -248,14 +246,13 @@ function listedFromRow(row: LaneRow): ListedJob {
 
 const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
 
-/** Groups a subquery: without it SQLite would walk an index with all final jobs. */
+/** Groups a subquery: otherwise SQLite walks an index with all final jobs. */
 async function readQueued<Row>(database: Database, payload: AnyPayload<Row>): Promise<QueuedWork> {
   const open = database.kysely
     .selectFrom(JOBS_BY_CLASS[database.dialect])
     .select(['account_id', 'model', 'created_at', ...payload.countedColumns])
     .where('class', 'in', JOB_CLASSES)
     .where('queue_at', '>', 0)
-    // A running job without a lease lost its attempt and waits for a node again.
     .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
     .orderBy('class')
     .orderBy('queue_at')

@@ -2,11 +2,11 @@
  * The queue of jobs: the table `jobs` (leases.ts, queue-reads.ts), or in memory for simulations
  * (bench/dispatch-simulator). `J` is a job with its payload, `Listed` a job as a listing shows it.
  *
- * A write under a claim succeeds only while its holder has the lease and the job's fence is the
+ * A write under a claim succeeds only while its holder has the lease and the job's fence equals the
  * claim's (lease-rules.ts). False and undefined mean that the lease is lost and nothing changed. A
- * repeated call gives the same answer and changes nothing, except `release` and `attemptLost`,
- * which gave the lease back. While the database is away, a method rejects with SERVICE_UNAVAILABLE
- * after a second or two; with `giveUp` it retries until that aborts, for two minutes at most.
+ * repeated call gives the same answer and changes nothing, except for `release` and `attemptLost`,
+ * which end the lease. While the database is away, a method rejects with SERVICE_UNAVAILABLE after
+ * a second or two. With `giveUp` it retries until that aborts, or for two minutes.
  */
 import type { Schema } from '@matting/database/database.ts';
 import type { Updateable } from 'kysely';
@@ -18,12 +18,12 @@ export type ListedJob = Pick<QueueJob, 'id' | 'fence' | 'class' | 'accountId' | 
   Pick<QueueJob, 'sourceHost' | 'createdAtMs' | 'startedAtMs' | 'readAtMs' | 'takeovers'> &
   Pick<QueueJob, 'group'> & { readonly state: 'accepted' | 'fetching' | 'ready' | 'running' };
 
-/** The result of a download or of a similar step. */
+/** What a download, or a similar step, writes. */
 export interface Prepared<J> {
   readonly columns: Updateable<Schema['jobs']>;
   /** Host of the next download, for which the job stays fetching. Absent: the job is ready. */
   readonly nextHost?: string | undefined;
-  /** Tells whether a job still held by this claim has the change: an answer may have been lost. */
+  /** Whether a job that this claim still holds has the change: its answer may have been lost. */
   readonly happened: (job: J) => boolean;
 }
 
@@ -34,7 +34,6 @@ export type LeaseEnded =
 
 export interface AccountQueue {
   readonly jobs: number;
-  /** Sum of the payload's `queuedCost`. */
   readonly cost: number;
   readonly unfetched: number;
 }
@@ -43,16 +42,17 @@ export interface QueuedWork {
   readonly jobs: number;
   readonly cost: number;
   readonly oldestAgeMs: number;
-  /** By account id; without accounts that have nothing queued. */
+  /** By account id. Accounts without queued jobs are absent. */
   readonly byAccount: ReadonlyMap<string, AccountQueue>;
-  /** Cost by the model that jobs name; null: jobs that name no model. */
+  /** Cost by the model that jobs name. null: they name none. */
   readonly byModel: ReadonlyMap<string | null, number>;
 }
 
 export interface QueueReads<Listed> {
   listLanes(): Promise<JobLane[]>;
   /**
-   * Jobs without a live lease: the first of each lane, an equal share of `limit`, in queue order.
+   * Lists jobs without a live lease: the first of each lane, an equal share of `limit`, in queue
+   * order.
    * @param among absent: all lanes
    */
   listClaimable(limit: number, among?: readonly LaneRead[]): Promise<Listed[]>;
@@ -64,17 +64,15 @@ export interface QueueReads<Listed> {
 
 export interface JobLeases<J> {
   /**
-   * Raises the fence and makes accepted fetching. Undefined: another replica was faster, or the job
-   * ended.
+   * Raises the fence and turns accepted into fetching.
+   * @returns undefined: another replica was faster, or the job ended
    */
   claim(
     job: Pick<QueueJob, 'id' | 'fence'>,
     holder: string,
     leaseMs: number,
   ): Promise<{ readonly claim: Claim; readonly job: J } | undefined>;
-  /**
-   * Extends the lease from now on, even after it ran out, unless another holder claimed the job.
-   */
+  /** Extends the lease from now on, even an expired one, unless another holder claimed the job. */
   renew(claim: Claim, leaseMs: number): Promise<boolean>;
   release(claim: Claim, giveUp?: AbortSignal): Promise<boolean>;
   /** The holder notices at its next write or renewal. */
@@ -83,6 +81,9 @@ export interface JobLeases<J> {
   prepared(claim: Claim, step: Prepared<J>, giveUp?: AbortSignal): Promise<boolean>;
   /** ready or running -> running; sets started_at once. */
   admitted(claim: Claim, giveUp?: AbortSignal): Promise<boolean>;
-  /** Counts the attempt and gives the lease back. Returns the job as it is then. */
+  /**
+   * Counts the attempt and gives the lease back.
+   * @returns the job after that
+   */
   attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal): Promise<J | undefined>;
 }

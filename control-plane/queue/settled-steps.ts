@@ -1,11 +1,12 @@
 /**
- * Lets packages take part in the end of a job: each has a step in the job's transaction, and so
- * counts every job once. A step cannot keep a job from ending:
+ * Packages take part in the end of a job: each has a step in the job's transaction, and so counts
+ * every job once. A step cannot keep a job from ending.
  *
- * - If a step fails, all are rolled back to the savepoint before them. Each then runs again after a
- *   savepoint of its own, and the one that fails is left out.
- * - If a step ends the transaction (a conflict, a lost connection), the whole transaction is
- *   repeated. After STEP_ENDS_MAX of these, all steps are left out.
+ * If a step fails, all roll back to the savepoint before them. Each then runs again after a
+ * savepoint of its own, and the one that fails is left out.
+ *
+ * If a step ends the transaction (a conflict, a lost connection), the whole transaction repeats.
+ * After STEP_ENDS_MAX of these, all steps are left out.
  *
  * Each left-out step adds a row to `unsettled_jobs` in the same transaction; unsettled-jobs.ts runs
  * it later.
@@ -19,14 +20,13 @@ import { CompiledQuery, type RawBuilder, type SelectQueryBuilder, sql } from 'ky
 import type { FundingKind } from './funding/funding.ts';
 import type { QueueJob } from './job.ts';
 
-/** The queue's part of an ended job; the payload adds its own (`PayloadEnds.settled`). */
+/** What a step gets of an ended job. The payload adds fields (`PayloadEnds.settled`). */
 export interface SettledJob {
   readonly accountId: string;
   readonly jobId: string;
   readonly apiKeyId: string;
   readonly createdAtMs: number;
   readonly unpaidDayMs: number | null;
-  /** Whether the failure is temporary. */
   readonly retryable: boolean;
   readonly outcome: 'succeeded' | 'failed';
   readonly funding: FundingKind;
@@ -58,19 +58,16 @@ export function settledJobOf(
 }
 
 export interface SettledStep<S extends SettledJob = SettledJob> {
-  /** Kept in `unsettled_jobs`, so it must never change. */
+  /** `unsettled_jobs` stores it, so it must never change. */
   readonly name: string;
   /**
-   * Runs after the job is closed and its credit settled, or later if it was left out, with the
-   * account's row locked. A few indexed statements at most.
+   * Runs with the account's row locked, after the job is closed and its credit settled, or later if
+   * it was left out. It must take a few indexed statements at most.
    */
   settled(database: Database, tx: Db, job: S): Promise<void>;
 }
 
-/**
- * Selects the row with the time of a job's end: its ledger entry, or the job itself if it takes no
- * credit.
- */
+/** Selects the row with the end time: the job's ledger entry, or the job if it takes no credit. */
 export function selectEnd(
   db: Db,
   { accountId, jobId, funding }: Pick<SettledJob, 'accountId' | 'jobId' | 'funding'>,
@@ -108,7 +105,6 @@ export class SettledSteps<S extends SettledJob = SettledJob> {
     this.#steps = steps;
   }
 
-  /** The list of the committed round. */
   get leftOut(): readonly LeftOut[] {
     return this.#leftOut;
   }

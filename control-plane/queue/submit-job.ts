@@ -6,7 +6,7 @@
  *    balance, the number in flight and a key's cap. In 25 s of load, inserting first left 86
  *    deadlocks on MySQL and 263 on MariaDB; this order left none;
  * 2. the count of the API key's cap, if it has one, by compare-and-set;
- * 3. a read whether a package uses the job's key for something else, the rows that the payload
+ * 3. a read that tells whether a package uses the key for something else, the rows that the payload
  *    joins, then the job's row, whose unique key stops the slower of two twins;
  * 4. the ledger's entry, and commit;
  * 5. if 1, 2 or 3 refused, a read of the key: a twin may have taken the last credit for this
@@ -32,9 +32,9 @@ import { queuePositionMs } from './lanes.ts';
 
 export interface SubmissionStep {
   /**
-   * Whether the package uses this Idempotency-Key for something else; then the job is refused. The
-   * core asks before it checks the request further, and again in the transaction of the job with
-   * the account's row locked. The package must lock that row first, too. One indexed read.
+   * Whether the package uses this Idempotency-Key for something else; the queue then refuses the
+   * job. The core calls it before it checks the request further, and again in the job's transaction
+   * with the account's row locked. The package must lock that row first, too. One indexed read.
    */
   hasKey(database: Database, db: Db, apiKeyId: string, keyHash: string): Promise<boolean>;
 }
@@ -45,10 +45,10 @@ export interface NewQueueJob {
   readonly apiKeyId: string;
   /** SHA-256, hexadecimal. null: a job of a group has no key of its own. */
   readonly idempotencyKeyHash: string | null;
-  /** SHA-256 of the request. Another request under the same key is a conflict. */
+  /** SHA-256 of the request. A different request with the same key is a conflict. */
   readonly fingerprint: string;
   readonly class: JobClass;
-  /** Set for a job of UNPAID: the day in which a package counted it. */
+  /** The day in which a package counted an UNPAID job. */
   readonly unpaidDayMs?: number | null | undefined;
   readonly group?: { readonly id: string; readonly item: number };
 }
@@ -58,10 +58,8 @@ export interface KeyedJob extends NewQueueJob {
   readonly keyHasCap?: boolean;
 }
 
-/** The database's clock gives the times. */
 type NewRow = Omit<Insertable<Schema['jobs']>, 'created_at' | 'queue_at'>;
 
-/** A new job's columns that the queue does not set itself. */
 export type PayloadColumns = Omit<NewRow, keyof ReturnType<typeof ownColumns>> & {
   readonly source_host: string | null;
 };
@@ -69,16 +67,16 @@ export type PayloadColumns = Omit<NewRow, keyof ReturnType<typeof ownColumns>> &
 export interface PayloadSubmission<New extends NewQueueJob, J> {
   fundingOf(job: New): FundingKind;
   /**
-   * Returns the same columns for every job. `source_host`: of the first download; null: the job is
-   * ready.
+   * Must return the same columns for every job. `source_host`: host of the first download; null:
+   * the job is ready.
    */
   columns(job: New): PayloadColumns;
   /**
-   * Columns that depend on other rows, read with the account's row locked. Throws to refuse the
-   * job.
+   * Columns that depend on other rows. Reads them with the account's row locked, and throws to
+   * refuse the job.
    */
   join(database: Database, tx: Db, job: New): Promise<Partial<NewRow>>;
-  /** The answer of submit to an error of `join`; undefined: the error is not a refusal. */
+  /** @returns the answer of submit to an error of `join`; undefined: the error is not a refusal */
   refusalOf(error: unknown): { readonly kind: 'refused' } | undefined;
   read(database: Database, db: Db, jobId: string): Promise<J | undefined>;
   readByKey(database: Database, db: Db, apiKeyId: string, keyHash: string): Promise<J | undefined>;
@@ -124,7 +122,7 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
     return query(this.#database, db => this.#isTaken(db, apiKeyId, keyHash));
   }
 
-  /** The job that answers for a key. A job past its remembered time first loses its key. */
+  /** A job past its remembered time first loses its key. */
   async findByKey(apiKeyId: string, key: IdempotencyKey): Promise<J | undefined> {
     if (!HASH.test(key.hash)) return undefined;
     const { readByKey } = this.#payload;
@@ -155,7 +153,7 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
     const { id, apiKeyId, idempotencyKeyHash } = job;
     const { readByKey } = this.#payload;
     const twin = await readByKey(this.#database, db, apiKeyId, idempotencyKeyHash);
-    // If the row is ours, an earlier round committed it and its answer was lost.
+    // A twin with this id is our own row: an earlier round committed it and lost the answer.
     if (twin !== undefined) return { kind: twin.id === id ? 'created' : 'exists', job: twin };
     if (refused !== undefined) return refused;
     throw new OvertakenError(`a twin of job ${id} freed its key after it was in the way`);
@@ -193,7 +191,7 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
   }
 }
 
-/** @param capWindowStartMs start of the cap window in which the job counts; null: none */
+/** @param capWindowStartMs start of the cap window in which the job counts; null: no cap */
 export type InsertJob<New extends NewQueueJob> = (
   database: Database,
   tx: Transaction<Schema>,
@@ -204,7 +202,6 @@ export type InsertJob<New extends NewQueueJob> = (
 
 type Row = NewRow & { readonly queue_shift: number };
 
-/** The caller holds the funding already. */
 export function jobInsertion<New extends NewQueueJob>(
   columnsOf: PayloadSubmission<New, unknown>['columns'],
 ): InsertJob<New> {
@@ -221,7 +218,6 @@ export function jobInsertion<New extends NewQueueJob>(
     const row: Row = {
       ...columns,
       ...ownColumns(job, columns.source_host, capWindowStartMs),
-      // ms from now
       queue_shift: queuePositionMs(job.class, 0),
       ...joined,
     };

@@ -21,7 +21,6 @@ export interface JobsTable {
   created_at: number;
   started_at: number | null;
   finished_at: number | null;
-  /** When the result's link expires. */
   expires_at: number | null;
   deleted_at: number | null;
   lease_holder: string | null;
@@ -36,7 +35,6 @@ export interface JobsTable {
   batch_item: number | null;
 }
 
-/** Work that a package must still do for an ended job (settled-steps.ts). */
 interface UnsettledJobsTable {
   job_id: string;
   package: string;

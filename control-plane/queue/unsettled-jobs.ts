@@ -1,7 +1,7 @@
 /**
- * Runs the steps that ended jobs left out (settled-steps.ts), each exactly once: a step's
- * transaction deletes its row of `unsettled_jobs`. It locks the account's row first, like every
- * transaction that moves credits. A step that fails again keeps its row for the next walk.
+ * Runs the steps that jobs left out (settled-steps.ts), each exactly once: the step's transaction
+ * deletes its row of `unsettled_jobs`. It locks the account's row first, like every transaction
+ * that moves credits. If a step fails again, its row stays for the next walk.
  */
 
 import { takeAccount } from '@matting/accounts/account-store.ts';
@@ -63,7 +63,7 @@ async function readPage(database: Database, step: string, after: string, limit: 
   return rows.map(row => row.job_id);
 }
 
-/** Does nothing if another replica did it meanwhile. If the job is gone, only deletes the row. */
+/** Does nothing if another replica ran the step. If the job is gone, it only deletes the row. */
 async function settle<J extends EndableJob, S extends SettledJob>(
   database: Database,
   payload: PayloadEnds<J, S>,
@@ -76,7 +76,7 @@ async function settle<J extends EndableJob, S extends SettledJob>(
     const rows = tx.deleteFrom('unsettled_jobs').where('package', '=', step.name);
     const isMine = await matchesOne(rows.where('job_id', '=', jobId));
     if (!isMine || job === undefined) return;
-    // Ended jobs do not change in what the step reads.
+    // An ended job does not change in the fields that the step reads.
     const { failure } = job;
     const ended = { succeeded: failure === null, retryable: failure?.retryable ?? false };
     await step.settled(database, tx, settledBy(payload, job, ended));

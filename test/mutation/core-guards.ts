@@ -34,7 +34,7 @@ nodesFor | filter | an image that has waited for memory has the node for itself,
 control-plane/core/dispatch/node-refusals.ts by control-plane/core/dispatch/pick-node.test.ts
 unreadableDetail | 'heic' | a request that no node can serve › is refused if no node reads the format of the background
 control-plane/queue/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
-beginRound | && capacity.slots('unnamed') | nodes of other models › have no room for jobs that name none, and make no round for them
+beginRound | && capacity.slots('unbound') | nodes of other models › have no room for jobs that name none, and make no round for them
 control-plane/core/dispatch/job-needs.ts by control-plane/core/models/dispatched.test.ts
 shortfallOf | === undefined ? | each job goes to the node of its model, one without a name to that of the first offered
 control-plane/core/fetching/fetch-image.ts by control-plane/core/fetching/sources.test.ts
@@ -94,10 +94,10 @@ control-plane/accounts/keys/key-policy.ts by control-plane/core/test/accounts/ke
 takeOfCap | ? undefined | policies of keys on sqlite › a cap is kept to the credit by submissions that race at two replicas
 control-plane/accounts/keys/key-policy.ts by control-plane/portal/people/account.test.ts
 countOfNewCap | === cap | the count of a cap › is kept where only the credits of its cap change
-control-plane/accounts/keys/known-keys.ts by control-plane/core/test/accounts/keys.test.ts: policies of keys on sqlite
-knownFromRow | > 0 ? owner | a key is refused from its expiry on, with the time
-knownFromRow | > 0 ? { | previousLeftMs > 0 ? previousLeftMs | two secrets go on while a key is rotated, each to its end, and no memory outlives one
-KnownKeys.authenticate | return ofSecret | two secrets go on while a key is rotated, each to its end, and no memory outlives one
+control-plane/accounts/keys/api-key-cache.ts by control-plane/core/test/accounts/keys.test.ts: policies of keys on sqlite
+cachedKeyFromRow | > 0 ? owner | a key is refused from its expiry on, with the time
+cachedKeyFromRow | > 0 ? { | previousLeftMs > 0 ? previousLeftMs | two secrets go on while a key is rotated, each to its end, and no memory outlives one
+ApiKeyCache.authenticate | return ownerOfSecret | two secrets go on while a key is rotated, each to its end, and no memory outlives one
 selectInUse | where('purpose' | a key of the service itself is in no list, and opens nothing
 control-plane/accounts/keys/read-api-keys.ts by control-plane/portal/alerts/key-expiry-notices.test.ts: key expiry notices under two replicas on sqlite
 listExpiringKeys | || expiresAtMs | are not sent for keys that expire later or never, have expired or are revoked
@@ -112,7 +112,7 @@ control-plane/accounts/ledger/ledger-lines.ts by control-plane/core/test/account
 readLines | ?? 0 | are each the one before it and what it moved, on pages of any size
 readLines | ?? null) < | have no balance behind more entries than are read
 control-plane/accounts/ledger/ledger-ranges.ts by control-plane/core/test/accounts/ledger-audit.test.ts
-timesOf | yield { . | the ledger's audit on sqlite › reads every entry once, in however many parts
+timeRangesOf | yield { . | the ledger's audit on sqlite › reads every entry once, in however many parts
 control-plane/accounts/ledger/ledger-store.ts by control-plane/core/test/accounts/ledger.test.ts
 earlierOutcome | if (earlier. | the ledger on sqlite › grants once a reference, and says so when the amount differs
 control-plane/accounts/ledger/ledger-store.ts by control-plane/portal/orders/orders.test.ts
@@ -124,7 +124,7 @@ control-plane/accounts/ledger/ledger-writer.ts by control-plane/core/jobs/job-st
 RESERVE | where('available' | refuses without a credit, and remembers nothing
 control-plane/accounts/ledger/ledger-writer.ts by control-plane/core/test/accounts/ledger.test.ts: the ledger on sqlite
 enterOperatorEntry | 'revoke' | revokes all of it or nothing, never below zero available
-RESERVE | where(TAKEN | reserves a credit of each job in flight, up to the bound and no further
+RESERVE | where(SLOTS_USED | reserves a credit of each job in flight, up to the bound and no further
 RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no further
 control-plane/nodes/attempt-outcome.ts by control-plane/core/attempts/refused-attempts.test.ts
 kindBefore | === 'INVALID | a request that nodes reject › is tried once more on the only node
@@ -271,7 +271,7 @@ control-plane/batches/submit-batch.ts by control-plane/batches/batches.test.ts
 joined | !== fingerprint | a batch from its submission to its end, by pages of its results
 control-plane/accounts/ledger/ledger-writer.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 RESERVE | gets on beside other requests of its account that never cease
-  - .where(TAKEN, '<', reservedMax)
+  - .where(SLOTS_USED, '<', reservedMax)
   + .where(IN_FLIGHT, '<', reservedMax)
 beginReserved | '-' | has a bounded number of open jobs, whoever enters them
 control-plane/core/groups/job-groups.ts by control-plane/batches/transactions.test.ts: a batch on sqlite

@@ -1,4 +1,5 @@
 import { type Database, query } from '@matting/database/database.ts';
+import { ApiKeyCache } from './api-key-cache.ts';
 import {
   type ChangedBy,
   changeApiKey,
@@ -12,7 +13,6 @@ import {
   rotateApiKey,
 } from './change-api-keys.ts';
 import { type KeyUse, writeKeyUses } from './key-uses.ts';
-import { KnownKeys } from './known-keys.ts';
 import {
   findApiKey,
   type KeyCursor,
@@ -24,18 +24,18 @@ import {
 export type ApiKeyStore = ReturnType<typeof createApiKeyStore>;
 
 export function createApiKeyStore(database: Database, revoked: readonly KeyRevokedStep[]) {
-  const known = new KnownKeys(database);
+  const cache = new ApiKeyCache(database);
   const changing = <T>(apiKeyId: string, change: Promise<T>) =>
-    change.finally(() => known.forget(apiKeyId));
+    change.finally(() => cache.forget(apiKeyId));
   return {
-    create: (accountId: string, name: string, asked: NewKey = {}) =>
-      createApiKey(database, accountId, name, asked),
-    createBy: (accountId: string, name: string, asked: NewKeyBy) =>
-      createApiKeyBy(database, accountId, name, asked),
-    /** Every replica notices a change of a key within API_KEY_MEMORY_MS. */
-    authenticate: known.authenticate,
+    create: (accountId: string, name: string, settings: NewKey = {}) =>
+      createApiKey(database, accountId, name, settings),
+    createBy: (accountId: string, name: string, settings: NewKeyBy) =>
+      createApiKeyBy(database, accountId, name, settings),
+    /** Every replica notices a change of a key within API_KEY_CACHE_MS. */
+    authenticate: cache.authenticate,
     /** Answers from the cache without a query; undefined: this secret is not cached. */
-    recall: known.recall,
+    recall: cache.recall,
     revoke: (id: string, by?: ChangedBy) => changing(id, revokeApiKey(database, id, revoked, by)),
     rotate: (id: string, by: ChangedBy & { readonly overlapMs: number }) =>
       changing(id, rotateApiKey(database, id, by)),
@@ -44,8 +44,8 @@ export function createApiKeyStore(database: Database, revoked: readonly KeyRevok
     list: (accountId?: string) => listApiKeys(database, accountId),
     listNewest: (accountId: string, limit: number, after?: KeyCursor) =>
       listNewestApiKeys(database, accountId, limit, after),
-    listExpiring: (asked: { after: string; withinMs: number; limit: number }) =>
-      listExpiringKeys(database, asked),
+    listExpiring: (page: { after: string; withinMs: number; limit: number }) =>
+      listExpiringKeys(database, page),
     find: (id: string, accountId?: string) =>
       query(database, db => findApiKey(database, db, id, accountId)),
     noteUses: (uses: readonly KeyUse[]) => writeKeyUses(database, uses),

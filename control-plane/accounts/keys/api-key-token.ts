@@ -30,16 +30,16 @@ export interface ApiKeyToken {
   readonly text: string;
 }
 
-/** @param of the id of a key that gets another secret; absent: a new id */
-export function createApiKeyToken(of?: string): ApiKeyToken {
-  // 9 bytes exceed 12 characters; cutting the first one keeps the others uniform.
-  const id = of ?? base62(randomBytes(9), ID_LENGTH + 1).slice(1);
+/** @param existingId the id of a key that gets another secret; absent: a new id */
+export function createApiKeyToken(existingId?: string): ApiKeyToken {
+  // 9 bytes exceed 12 characters. Without the first character the others are uniform.
+  const id = existingId ?? base62(randomBytes(9), ID_LENGTH + 1).slice(1);
   const secret = base62(randomBytes(SECRET_BYTES), SECRET_LENGTH);
   const head = `${publicPrefix(id)}_${secret}`;
   return { id, secret, text: head + checkOf(head) };
 }
 
-/** Undefined: not a key of this service. */
+/** @returns undefined: the text is not a key of this service */
 export function parseApiKeyToken(text: string): Omit<ApiKeyToken, 'text'> | undefined {
   const [, head, id, secret, check] = FORM.exec(text) ?? [];
   if (head === undefined || id === undefined || secret === undefined) return undefined;
@@ -51,9 +51,9 @@ export function publicPrefix(id: string): string {
   return `mk_${id}`;
 }
 
-/** Finds the id in an operator's input: an id, a prefix, or a whole key. */
-export function apiKeyIdOf(typed: string): string {
-  return /^(?:mk_)?([0-9A-Za-z]{12})(?:_.*)?$/.exec(typed)?.[1] ?? typed;
+/** Finds the id in an id, a prefix, or a whole key. */
+export function apiKeyIdOf(text: string): string {
+  return /^(?:mk_)?([0-9A-Za-z]{12})(?:_.*)?$/.exec(text)?.[1] ?? text;
 }
 
 export function hashSecret(secret: string): string {

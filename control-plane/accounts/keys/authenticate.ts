@@ -1,35 +1,37 @@
 import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
-import { API_KEY_MEMORY_MS, type Authentication, type KnownKeys } from './known-keys.ts';
+import { API_KEY_CACHE_MS, type ApiKeyCache, type Authentication } from './api-key-cache.ts';
 
-/** Requests with the same key share one read of its row, which counts for its account. */
+/**
+ * Requests with the same key share one read of its row. The read counts for the account of the key.
+ */
 export class Authenticate {
-  readonly #apiKeys: Pick<KnownKeys, 'recall' | 'authenticate'>;
-  readonly #readings = new Map<string, { answer: Promise<Authentication>; askedAtMs: number }>();
+  readonly #apiKeys: Pick<ApiKeyCache, 'recall' | 'authenticate'>;
+  readonly #reads = new Map<string, { answer: Promise<Authentication>; startedAtMs: number }>();
 
-  constructor(apiKeys: Pick<KnownKeys, 'recall' | 'authenticate'>) {
+  constructor(apiKeys: Pick<ApiKeyCache, 'recall' | 'authenticate'>) {
     this.#apiKeys = apiKeys;
   }
 
   async authenticate(token: string): Promise<Authentication> {
-    const known = this.#apiKeys.recall(token);
-    if (known === 'malformed') return known;
-    if (known === undefined) noteRequestSecret(token);
-    else noteRequestAccount(known.owner.accountId);
-    if (known?.isFresh) return known.owner;
+    const recalled = this.#apiKeys.recall(token);
+    if (recalled === 'malformed') return recalled;
+    if (recalled === undefined) noteRequestSecret(token);
+    else noteRequestAccount(recalled.owner.accountId);
+    if (recalled?.isFresh) return recalled.owner;
     const answer = await this.#read(token);
     if (typeof answer === 'object' && 'accountId' in answer) noteRequestAccount(answer.accountId);
     return answer;
   }
 
   #read(token: string): Promise<Authentication> {
-    const shared = this.#readings.get(token);
-    // A hanging answer is shared only as long as a cached key is trusted.
-    if (shared && performance.now() - shared.askedAtMs < API_KEY_MEMORY_MS) return shared.answer;
+    const shared = this.#reads.get(token);
+    // Requests share a slow answer only as long as they would trust a cached key.
+    if (shared && performance.now() - shared.startedAtMs < API_KEY_CACHE_MS) return shared.answer;
     const answer = this.#apiKeys.authenticate(token).finally(() => {
-      if (this.#readings.get(token) === reading) this.#readings.delete(token);
+      if (this.#reads.get(token) === read) this.#reads.delete(token);
     });
-    const reading = { answer, askedAtMs: performance.now() };
-    this.#readings.set(token, reading);
+    const read = { answer, startedAtMs: performance.now() };
+    this.#reads.set(token, read);
     return answer;
   }
 }

@@ -1,10 +1,8 @@
-/** The use cases of /v1/account. */
-
 import { type Balances, CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { LedgerStore } from '../ledger/ledger-store.ts';
+import type { ApiKeyOwner } from './api-key-cache.ts';
 import type { ApiKeyStore } from './api-key-store.ts';
 import { capReached } from './key-policy.ts';
-import type { ApiKeyOwner } from './known-keys.ts';
 import { keyView } from './manage-keys.ts';
 
 export type Caller = ApiKeyOwner;
@@ -23,7 +21,6 @@ export function accountViews(
     if (balances === undefined) throw new Error(`the API key of an unknown account: ${accountId}`);
     return balances;
   };
-  /** Undefined: the key has no cap. */
   const capOf = async ({ apiKeyId, policy }: Caller) => {
     if (policy?.cap === undefined) return undefined;
     const key = await apiKeys.find(apiKeyId);
@@ -32,7 +29,7 @@ export function accountViews(
   };
   return {
     credits,
-    /** Available credits, limited by the rest of the key's cap. */
+    /** Available credits, at most the rest of the key's cap. */
     spendable: async (caller: Caller) => {
       const { available } = await credits(caller);
       const capped = await capOf(caller);
@@ -40,7 +37,7 @@ export function accountViews(
       return Math.min(available, Math.max(0, capped.cap.credits - capped.used));
     },
     inFlight: ({ accountId }: Caller) => ledger.inFlight(accountId),
-    /** Says that the key's cap is used up; undefined: it is not, or there is no cap. */
+    /** @returns undefined: the key's cap is not used up, or it has none */
     capRefusal: async (caller: Caller) => {
       const capped = await capOf(caller);
       if (capped === undefined) return undefined;
@@ -48,7 +45,7 @@ export function accountViews(
       return used + CREDITS_PER_JOB > cap.credits ? capReached(cap, resetsAtMs) : undefined;
     },
     view: async (caller: Caller) => ({ credits: await credits(caller) }),
-    /** Oldest first, with revoked ones; contains no secret. */
+    /** Oldest first, including revoked keys. Contains no secret. */
     keys: async ({ accountId }: Caller) => {
       const keys = await apiKeys.list(accountId);
       return { keys: keys.map(keyView) };

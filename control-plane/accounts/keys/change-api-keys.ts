@@ -39,7 +39,7 @@ export interface ChangedBy {
   readonly actor: Actor;
 }
 
-/** Ends a package's use of a key in the transaction that revokes it. */
+/** Ends what a package does with a key, in the transaction that revokes the key. */
 export type KeyRevokedStep = (
   database: Database,
   tx: Db,
@@ -48,7 +48,7 @@ export type KeyRevokedStep = (
   },
 ) => Promise<void>;
 
-/** Absent members stay unchanged. */
+/** The change leaves absent members as they are. */
 export interface KeyChange {
   readonly name?: string;
   readonly expires?: 'never' | { readonly inMs: number };
@@ -65,56 +65,58 @@ export async function createApiKey(
   database: Database,
   accountId: string,
   name: string,
-  asked: NewKey,
+  settings: NewKey,
 ): Promise<MadeKey> {
-  // Created once, however often the insert is tried: a lost answer leaves no second key.
-  const made = createApiKeyToken();
-  const insert = query(database, db => insertApiKey(database, db, accountId, name, made, asked));
+  // Created outside the repeated part, so a lost answer leaves no second key.
+  const newToken = createApiKeyToken();
+  const insert = query(database, db =>
+    insertApiKey(database, db, accountId, name, newToken, settings),
+  );
   await isInserted(insert);
-  const key = await query(database, db => readMade(database, db, made));
-  if (key === undefined) throw new Error(`another API key has the id ${made.id}`);
-  return { key, token: made.text };
+  const key = await query(database, db => readCreated(database, db, newToken));
+  if (key === undefined) throw new Error(`another API key has the id ${newToken.id}`);
+  return { key, token: newToken.text };
 }
 
-/** Creates a key and enters it in the account's log. 'too-many': the account reached a bound. */
+/** Creates a key and logs it. 'too-many': the account reached a bound. */
 export async function createApiKeyBy(
   database: Database,
   accountId: string,
   name: string,
-  { actor: by, aliveMax, everMax, ...asked }: NewKeyBy,
+  { actor: by, aliveMax, everMax, ...settings }: NewKeyBy,
 ): Promise<MadeKey | 'too-many'> {
-  const made = createApiKeyToken();
+  const newToken = createApiKeyToken();
   const entryId = randomUUID();
   return transact(database, async tx => {
     const change = { accountId, actor: by, entryId };
     const { actor, log } = await requireAuthority(database, tx, change);
-    // An earlier round created it, and its answer was lost.
-    const there = await readMade(database, tx, made);
-    if (there !== undefined) return { key: there, token: made.text };
+    // An earlier round created the key and lost the answer.
+    const existing = await readCreated(database, tx, newToken);
+    if (existing !== undefined) return { key: existing, token: newToken.text };
     const { alive, ever } = await countApiKeys(tx, accountId, everMax);
     if (alive >= aliveMax || ever >= everMax) return 'too-many';
-    await insertApiKey(database, tx, accountId, name, made, { ...asked, actor });
-    const key = await requireKey(database, tx, made.id);
+    await insertApiKey(database, tx, accountId, name, newToken, { ...settings, actor });
+    const key = await requireKey(database, tx, newToken.id);
     await log(entryOf('key.created', key, undefined, key));
-    return { key, token: made.text };
+    return { key, token: newToken.text };
   });
 }
 
-async function readMade(
+async function readCreated(
   database: Database,
   db: Db,
-  made: ApiKeyToken,
+  newToken: ApiKeyToken,
 ): Promise<ApiKey | undefined> {
   const row = await selectApiKeys(database, db)
-    .where('id', '=', made.id)
-    .where('secret_hash', '=', hashSecret(made.secret))
+    .where('id', '=', newToken.id)
+    .where('secret_hash', '=', hashSecret(newToken.secret))
     .executeTakeFirst();
   return row && apiKeyFromRow(row);
 }
 
 /**
- * Returns the current key; undefined: no such key. Revoking again changes nothing. `steps` end what
- * packages began with the key (docs/adr/0055).
+ * Revoking again changes nothing. `steps` end what packages began with the key (docs/adr/0055).
+ * @returns the current key; undefined: no such key
  */
 export async function revokeApiKey(
   database: Database,
@@ -124,8 +126,8 @@ export async function revokeApiKey(
 ): Promise<ApiKey | undefined> {
   const entryId = randomUUID();
   return transact(database, async tx => {
-    const asked = by && { ...by, entryId, endsRight: true };
-    const change = asked && (await requireAuthority(database, tx, asked));
+    const request = by && { ...by, entryId, endsRight: true };
+    const change = request && (await requireAuthority(database, tx, request));
     const before = await findApiKey(database, tx, apiKeyId, by?.accountId);
     if (before === undefined || before.revokedAtMs !== null) return before;
     await tx
@@ -143,8 +145,8 @@ export async function revokeApiKey(
 }
 
 /**
- * The old secret stays valid for `overlapMs`; an even older one expires. Undefined: no such key, or
- * it is revoked.
+ * The old secret stays valid for `overlapMs`; an even older one expires.
+ * @returns undefined: no such key, or it is revoked
  */
 export async function rotateApiKey(
   database: Database,
@@ -152,8 +154,8 @@ export async function rotateApiKey(
   by: ChangedBy & { readonly overlapMs: number },
 ): Promise<MadeKey | undefined> {
   if (!isAsciiWord(apiKeyId)) return undefined;
-  const made = createApiKeyToken(apiKeyId);
-  const secretHash = hashSecret(made.secret);
+  const newToken = createApiKeyToken(apiKeyId);
+  const secretHash = hashSecret(newToken.secret);
   const entryId = randomUUID();
   return transact(database, async tx => {
     const { actor, log } = await requireAuthority(database, tx, { ...by, entryId });
@@ -163,7 +165,8 @@ export async function rotateApiKey(
       tx
         .updateTable('api_keys')
         .set(eb => ({
-          // The order matters: MySQL computes a column from the new values of those before it.
+          // The order matters: MySQL computes a column from the new values of the columns before
+          // it.
           previous_secret_hash: eb.ref('secret_hash'),
           previous_expires_at: nowPlusMs(database.nowMs, by.overlapMs),
           previous_last_used_at: null,
@@ -172,17 +175,17 @@ export async function rotateApiKey(
         }))
         .where('id', '=', apiKeyId)
         .where('revoked_at', 'is', null)
-        // An earlier round may have written it and lost its answer.
+        // An earlier round may have written the row and lost its answer.
         .where('secret_hash', '<>', secretHash),
     );
     const key = await requireKey(database, tx, apiKeyId);
     if (key.revokedAtMs !== null) return undefined;
     if (rotated) await log(entryOf('key.rotated', key, before, key));
-    return { key, token: made.text };
+    return { key, token: newToken.text };
   });
 }
 
-/** Returns the current key; undefined: no such key, or it is revoked. */
+/** @returns the current key; undefined: no such key, or it is revoked */
 export async function changeApiKey(
   database: Database,
   apiKeyId: string,
@@ -238,23 +241,22 @@ async function writeChange(
   if (!begun) throw new OvertakenError('a job began another count of the API key');
 }
 
-/** `db`: the database or a transaction. */
 export async function insertApiKey(
   database: Database,
   db: Db,
   accountId: string,
   name: string,
-  made: ApiKeyToken,
+  newToken: ApiKeyToken,
   { policy = NO_POLICY, expiresInMs, actor }: NewKey & { readonly actor?: Actor } = {},
 ): Promise<void> {
   requireName(name);
   await db
     .insertInto('api_keys')
     .values({
-      id: made.id,
+      id: newToken.id,
       account_id: accountId,
       name,
-      secret_hash: hashSecret(made.secret),
+      secret_hash: hashSecret(newToken.secret),
       created_at: database.nowMs,
       expires_at: expiresInMs === undefined ? null : nowPlusMs(database.nowMs, expiresInMs),
       made_by: personOf(actor),
@@ -276,7 +278,7 @@ export async function requireUnrevoked(tx: Db, apiKeyId: string): Promise<void> 
 }
 
 /**
- * Creates a key for the jobs of a package and discards its secret. No list shows it.
+ * Creates a key for the jobs of a package and discards its secret. Lists leave the key out.
  * @returns the key's id
  */
 export async function insertInternalKey(

@@ -1,6 +1,6 @@
 /**
- * Counts a key's cap in the transactions that reserve and release credits, which lock the account's
- * row first. Compare-and-set notices changes of the key.
+ * Counts a key's cap in the transactions that reserve and release credits. They lock the account's
+ * row first; compare-and-set notices changes of the key.
  */
 
 import { type Database, type Db, OvertakenError } from '@matting/database/database.ts';
@@ -8,7 +8,7 @@ import { matchesOne } from '@matting/database/statements.ts';
 import { capReached, capResetsAtMs, type KeyCap, takeOfCap } from './key-policy.ts';
 import { capFromRow } from './policy-columns.ts';
 
-/** Thrown, so the transaction is rolled back. */
+/** Rolls back the transaction. */
 export class CapReachedError extends Error {
   readonly detail: string;
 
@@ -18,7 +18,10 @@ export class CapReachedError extends Error {
   }
 }
 
-/** Returns the count's start, needed to give back; null: no cap. @throws CapReachedError */
+/**
+ * @returns the start of the count, which giving back needs; null: no cap
+ * @throws CapReachedError
+ */
 export async function countForCap(
   database: Database,
   tx: Db,
@@ -50,7 +53,7 @@ export async function countForCap(
   return after.windowStartMs;
 }
 
-/** Gives back a released job's credits unless a new count began. */
+/** Gives back a released job's credits, unless a new count began. */
 export async function giveBackToCap(
   tx: Db,
   apiKeyId: string,

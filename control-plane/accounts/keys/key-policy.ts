@@ -12,23 +12,23 @@ export const KEY_SCOPES = ['submit', 'read', 'account'] as const;
 export type KeyScope = (typeof KEY_SCOPES)[number];
 
 export interface KeyPolicy {
-  /** Absent: only the account's credits limit it. */
+  /** Absent: the account's credits are the only limit. */
   readonly cap?: KeyCap;
-  /** 1 to KEY_RATE_MAX; absent: only the account's rate holds. */
+  /** 1 to KEY_RATE_MAX; absent: the account's rate is the only limit. */
   readonly submissionsPerMinute?: number;
   /** Not empty, in the order of KEY_SCOPES; absent: all. */
   readonly scopes?: readonly KeyScope[];
-  /** Allowed caller addresses, in the form of parseExactNetwork; absent: any. */
+  /** Caller addresses that may use the key, in the form of parseExactNetwork; absent: any. */
   readonly networks?: readonly string[];
-  /** Models that requests may name, not empty; absent: all that are offered. */
+  /** Models that requests may name, not empty; absent: all offered ones. */
   readonly models?: readonly string[];
 }
 
-/** Submissions per minute of one key; no key could reach more. */
+/** Submissions per minute, more than a key could send. */
 export const KEY_RATE_MAX = 1_000_000;
 export const KEY_EXPIRY_DAYS_MAX = 3650;
 const HOUR_MS = 3_600_000;
-/** Choices of how long the old secret stays valid after a rotation. */
+/** How long the old secret may stay valid after a rotation. */
 export const ROTATION_OVERLAPS = {
   'at-once': 0,
   '1h': HOUR_MS,
@@ -38,7 +38,7 @@ export const ROTATION_OVERLAPS = {
 export type RotationOverlap = keyof typeof ROTATION_OVERLAPS;
 /** Unrevoked keys of an account. Two concurrent creations may exceed it by one. */
 export const KEYS_ALIVE_MAX = 200;
-/** Keys of an account with the revoked ones, whose rows stay since jobs and figures name them. */
+/** Keys of an account including revoked ones, which stay because jobs and figures name them. */
 export const KEYS_EVER_MAX = 2000;
 
 export const NO_POLICY: KeyPolicy = {};
@@ -47,7 +47,6 @@ export function isKeyScope(text: string): text is KeyScope {
   return (KEY_SCOPES as readonly string[]).includes(text);
 }
 
-/** Undefined: the key may. */
 export function refusalOfKey(
   { scopes, networks }: KeyPolicy,
   scope: KeyScope | undefined,
@@ -63,20 +62,20 @@ export function refusalOfKey(
 }
 
 export const CAP_PERIODS = ['total', 'day', 'month'] as const;
-/** A cap's count resets after its period at midnight UTC; total: never. */
+/** A cap's count resets at midnight UTC after its period. total: it never resets. */
 export type CapPeriod = (typeof CAP_PERIODS)[number];
 
 export function isCapPeriod(text: string): text is CapPeriod {
   return (CAP_PERIODS as readonly string[]).includes(text);
 }
 
-/** Credits that the jobs of a key may take in a period, 1 to CREDITS_AMOUNT_MAX. */
+/** Credits that a key's jobs may take in a period, 1 to CREDITS_AMOUNT_MAX. */
 export interface KeyCap {
   readonly credits: number;
   readonly period: CapPeriod;
 }
 
-/** Identified by its start: no two counts of a key start at the same time. */
+/** Its start identifies it: no two counts of a key start at the same time. */
 interface CapCount {
   readonly windowStartMs: number | null;
   readonly used: number;
@@ -86,7 +85,7 @@ interface BegunCount extends CapCount {
   readonly windowStartMs: number;
 }
 
-/** UTC milliseconds; 0 if it never resets. */
+/** UTC milliseconds; 0: it never resets. */
 function capPeriodStartMs(period: CapPeriod, nowMs: number): number {
   return period === 'total' ? 0 : periodStartMs(period, nowMs, 0);
 }
@@ -103,12 +102,11 @@ function periodStartMs(period: 'day' | 'month', nowMs: number, later: number): n
     : Date.UTC(year, month + later);
 }
 
-/** Returns the stored count, or a new one if its period has ended. */
+/** @returns the stored count, or a new one if its period has ended */
 export function capCountAt({ period }: KeyCap, count: CapCount, nowMs: number): BegunCount {
   const { windowStartMs, used } = count;
   const startMs = capPeriodStartMs(period, nowMs);
-  // It may start after the period's beginning: the cap was set within it, or the clock was set
-  // back.
+  // The count may start within the period: somebody set the cap then, or set the clock back.
   if (windowStartMs !== null && windowStartMs >= startMs) return { windowStartMs, used };
   return { windowStartMs: startMs, used: 0 };
 }
@@ -123,7 +121,7 @@ export function takeOfCap(
   return used + credits > cap.credits ? undefined : { windowStartMs, used: used + credits };
 }
 
-/** Returns the count to store with a new cap: a new one, unless only the credits change. */
+/** @returns the count to store with a new cap: a new one, unless only the credits change */
 export function countOfNewCap(
   before: KeyCap | undefined,
   cap: KeyCap,
@@ -151,14 +149,16 @@ export const parseCapCredits = (text: string) => wholeIn(text, CREDITS_AMOUNT_MA
 export const parseKeyRate = (text: string) => wholeIn(text, KEY_RATE_MAX);
 export const parseExpiryDays = (text: string) => wholeIn(text, KEY_EXPIRY_DAYS_MAX);
 
-/** Returns each scope once in their order; 'all' if every one is named. */
+/** @returns each scope once, in their order; 'all': the names have every scope */
 export function parseKeyScopes(names: readonly string[]): readonly KeyScope[] | 'all' | undefined {
   if (names.length === 0 || !names.every(isKeyScope)) return undefined;
   const scopes = KEY_SCOPES.filter(scope => names.includes(scope));
   return scopes.length === KEY_SCOPES.length ? 'all' : scopes;
 }
 
-/** Each once; 'all' for an empty list. The models need not be offered now. */
+/**
+ * @returns each model once; 'all': the list is empty. The service need not offer the models now.
+ */
 export function parseKeyModels(names: readonly string[]): readonly string[] | 'all' | undefined {
   const models = [...new Set(names)];
   if (models.length > KEY_MODELS_MAX) return undefined;
@@ -166,7 +166,10 @@ export function parseKeyModels(names: readonly string[]): readonly string[] | 'a
   return models.length === 0 ? 'all' : models;
 }
 
-/** Separated by blanks, commas or line ends; each once. An empty list is 'any'. */
+/**
+ * Blanks, commas and line ends separate networks.
+ * @returns each network once; 'any': the list is empty
+ */
 export function parseKeyNetworks(
   text: string,
 ): { readonly networks: readonly string[] | 'any' } | { readonly wrong: string } {

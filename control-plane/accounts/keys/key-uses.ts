@@ -1,19 +1,19 @@
 /**
- * Records in memory when keys were last used, and writes it in batches outside of requests. A crash
- * loses some; the next use records them again.
+ * Records in memory when requests last used a key, and writes that in batches outside of requests.
+ * A crash loses some uses; the next use records them again.
  */
 
 import { type Database, query } from '@matting/database/database.ts';
 import { forgetOldest } from '@matting/program/caches.ts';
 import { sql } from 'kysely';
-import { API_KEYS_REMEMBERED_MAX, type ApiKeyOwner } from './known-keys.ts';
+import { API_KEYS_CACHED_MAX, type ApiKeyOwner } from './api-key-cache.ts';
 
-/** How often a constantly used key is written. */
-const WRITE_EVERY_MS = 60_000;
+/** Interval of writes for a key in constant use. */
+const WRITE_INTERVAL_MS = 60_000;
 /** Longest delay of a due write. */
-const LOOK_EVERY_MS = 5000;
+const CHECK_INTERVAL_MS = 5000;
 
-interface Noted {
+interface RecordedUse {
   readonly apiKeyId: string;
   readonly byPreviousSecret: boolean;
   usedAtMs: number;
@@ -27,12 +27,12 @@ interface KeyUseStore {
 export class KeyUses {
   readonly #store: KeyUseStore;
   readonly #keysMax: number;
-  readonly #noted = new Map<string, Noted>();
+  readonly #uses = new Map<string, RecordedUse>();
   #onFailed: (error: unknown) => void = () => undefined;
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> | undefined;
 
-  constructor(store: KeyUseStore, keysMax = API_KEYS_REMEMBERED_MAX) {
+  constructor(store: KeyUseStore, keysMax = API_KEYS_CACHED_MAX) {
     this.#store = store;
     this.#keysMax = keysMax;
   }
@@ -41,19 +41,19 @@ export class KeyUses {
     const byPreviousSecret = owner.byPreviousSecret === true;
     const name = byPreviousSecret ? `${apiKeyId} previous` : apiKeyId;
     const usedAtMs = performance.now();
-    const known = this.#noted.get(name);
-    if (known !== undefined) {
-      known.usedAtMs = usedAtMs;
+    const recorded = this.#uses.get(name);
+    if (recorded !== undefined) {
+      recorded.usedAtMs = usedAtMs;
       return;
     }
-    this.#noted.set(name, { apiKeyId, byPreviousSecret, usedAtMs, writtenAtMs: undefined });
-    forgetOldest(this.#noted, this.#keysMax);
+    this.#uses.set(name, { apiKeyId, byPreviousSecret, usedAtMs, writtenAtMs: undefined });
+    forgetOldest(this.#uses, this.#keysMax);
   }
 
-  /** @param onFailed called for each failed batch, which is retried */
+  /** @param onFailed gets the error of each failed batch, which is retried */
   start(onFailed: (error: unknown) => void): void {
     this.#onFailed = onFailed;
-    this.#timer = setInterval(() => void this.write(), LOOK_EVERY_MS);
+    this.#timer = setInterval(() => void this.write(), CHECK_INTERVAL_MS);
     this.#timer.unref();
   }
 
@@ -64,21 +64,21 @@ export class KeyUses {
   }
 
   /** Writes due uses, one batch at a time. Never rejects. */
-  async write(everyMs = WRITE_EVERY_MS): Promise<void> {
-    this.#writing ??= this.#write(everyMs).finally(() => {
+  async write(intervalMs = WRITE_INTERVAL_MS): Promise<void> {
+    this.#writing ??= this.#write(intervalMs).finally(() => {
       this.#writing = undefined;
     });
     await this.#writing;
   }
 
-  async #write(everyMs: number): Promise<void> {
+  async #write(intervalMs: number): Promise<void> {
     const nowMs = performance.now();
-    const due: Noted[] = [];
-    for (const [name, noted] of this.#noted) {
-      const { usedAtMs, writtenAtMs } = noted;
-      if (writtenAtMs !== undefined && nowMs - writtenAtMs < everyMs) continue;
-      if (writtenAtMs === undefined || usedAtMs > writtenAtMs) due.push(noted);
-      else this.#noted.delete(name);
+    const due: RecordedUse[] = [];
+    for (const [name, use] of this.#uses) {
+      const { usedAtMs, writtenAtMs } = use;
+      if (writtenAtMs !== undefined && nowMs - writtenAtMs < intervalMs) continue;
+      if (writtenAtMs === undefined || usedAtMs > writtenAtMs) due.push(use);
+      else this.#uses.delete(name);
     }
     if (due.length === 0) return;
     const uses = due.map(({ apiKeyId, byPreviousSecret, usedAtMs }) => {
@@ -86,7 +86,7 @@ export class KeyUses {
     });
     try {
       await this.#store.noteUses(uses);
-      for (const noted of due) noted.writtenAtMs = nowMs;
+      for (const use of due) use.writtenAtMs = nowMs;
     } catch (error) {
       this.#onFailed(error);
     }
@@ -102,7 +102,7 @@ export interface KeyUse {
 /** Uses per statement. */
 const USES_MAX = 100;
 
-/** Never replaces a later time. */
+/** Keeps a later time in the row. */
 export async function writeKeyUses(database: Database, uses: readonly KeyUse[]): Promise<void> {
   const ofPrevious = uses.filter(use => use.byPreviousSecret);
   // The key's own column has the uses of both secrets.

@@ -1,4 +1,4 @@
-/** An account's API keys for its people and the operator, without those of packages. */
+/** An account's API keys, without those of packages, for its people and the operator. */
 
 import { isoTime } from '@matting/program/iso-time.ts';
 import { isName } from '../account-store.ts';
@@ -25,7 +25,7 @@ export class ManageKeys {
     this.#apiKeys = apiKeys;
   }
 
-  /** Newest first, KEYS_PAGE at most. `next`: cursor of the next page. */
+  /** Newest first, at most KEYS_PAGE. `next`: cursor of the next page. */
   async list(accountId: string, after?: KeyCursor) {
     const rows = await this.#apiKeys.listNewest(accountId, KEYS_PAGE + 1, after);
     const keys = rows.slice(0, KEYS_PAGE);
@@ -36,9 +36,13 @@ export class ManageKeys {
     return this.#apiKeys.find(apiKeyId, accountId);
   }
 
-  create(accountId: string, { name, ...asked }: NewKey & { readonly name: string }, actor: Actor) {
+  create(
+    accountId: string,
+    { name, ...settings }: NewKey & { readonly name: string },
+    actor: Actor,
+  ) {
     const bounds = { aliveMax: KEYS_ALIVE_MAX, everMax: KEYS_EVER_MAX };
-    return this.#apiKeys.createBy(accountId, name, { ...asked, ...bounds, actor });
+    return this.#apiKeys.createBy(accountId, name, { ...settings, ...bounds, actor });
   }
 
   rotate(accountId: string, apiKeyId: string, overlap: RotationOverlap, actor: Actor) {
@@ -54,13 +58,16 @@ export class ManageKeys {
     return this.#apiKeys.revoke(apiKeyId, { accountId, actor });
   }
 
-  /** The active keys with a latest secret that this person saw, oldest first. */
+  /** Active keys with a latest secret that this person saw, oldest first. */
   async listMadeBy(accountId: string, userId: string): Promise<ApiKey[]> {
     const keys = await this.#apiKeys.list(accountId);
     return keys.filter(({ madeBy, state }) => madeBy === userId && state === 'active');
   }
 
-  /** Revokes all of them. A second call continues after a cut-off. False: there were none. */
+  /**
+   * Revokes all of `listMadeBy`. A second call continues after an interruption. False: there were
+   * none.
+   */
   async revokeMadeBy(accountId: string, userId: string, actor: Actor): Promise<boolean> {
     const keys = await this.listMadeBy(accountId, userId);
     for (const { id } of keys) await this.revoke(accountId, id, actor);

@@ -95,7 +95,7 @@ export async function listApiKeys(database: Database, accountId?: string): Promi
     more = page.length === KEYS_PAGE_ROWS;
     if (more) await yieldToEventLoop();
   }
-  // Keys of all accounts are read by id: no index has them by age.
+  // Without an account, the read is by id: no index has all keys by age.
   return keys.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.id < b.id ? -1 : 1));
 }
 
@@ -122,7 +122,7 @@ export async function listNewestApiKeys(
   return rows.map(apiKeyFromRow);
 }
 
-/** Undefined: no such key, or it belongs to another account than the given one. */
+/** @returns undefined: no such key, or another account has it */
 export async function findApiKey(
   database: Database,
   db: Db,
@@ -136,8 +136,8 @@ export async function findApiKey(
 }
 
 /**
- * Reads `limit` keys after the id `after`, and lists those that expire within the time. `next`:
- * undefined after the last key.
+ * Reads `limit` keys after the id `after`, and lists those that expire within the time. `next`: the
+ * last id read; undefined: there are no more keys.
  */
 export async function listExpiringKeys(
   database: Database,

@@ -12,7 +12,7 @@ import { ENTRIES_BY_KIND, ENTRIES_BY_TIME } from './ledger-ranges.ts';
 
 const MOVING_KINDS = ['grant', 'charge', 'revoke'] as const satisfies LedgerKind[];
 
-/** Newer entries that a page reads at most for its balances: about 200 pages, about 20 ms. */
+/** A page reads at most this many newer entries for its balances: about 200 pages, about 20 ms. */
 const NEWER_ENTRIES_MAX = 20_000;
 
 /** The last row of a page. */
@@ -21,8 +21,8 @@ export interface PageCursor {
   readonly id: string;
 }
 
-export interface LinesQuestion {
-  /** At least one. Undefined: the kinds that move the balance. */
+export interface LinesFilter {
+  /** Not empty. Undefined: the kinds that move the balance. */
   readonly kinds: readonly LedgerKind[] | undefined;
   readonly fromMs: number;
   /** The end, exclusive. Undefined: the present. */
@@ -31,30 +31,29 @@ export interface LinesQuestion {
   readonly limit: number;
 }
 
-/** The change of the balance by an entry. */
 function effectOf(kind: LedgerKind, amount: number): number {
   if (kind === 'grant') return amount;
   return kind === 'charge' || kind === 'revoke' ? -amount : 0;
 }
 
 /**
- * Lists the latest first. `balance` is null if `kinds` lacks one that moves it, or if more than
- * `newerMax` entries are newer than the page.
+ * Lists the latest entry first. `balance` is null if `kinds` lacks a kind that moves it, or if more
+ * than `newerMax` entries are newer than the page.
  */
 export async function readLines(
   database: Database,
   accountId: string,
-  asked: LinesQuestion,
+  requested: LinesFilter,
   newerMax = NEWER_ENTRIES_MAX,
 ) {
-  const question = { ...asked, kinds: asked.kinds ?? MOVING_KINDS };
-  // One statement reads both, since one of two statements would miss an entry made between them.
+  const filter = { ...requested, kinds: requested.kinds ?? MOVING_KINDS };
+  // One statement reads both: two would miss an entry made between them.
   const rows = await query(database, db => {
-    const page = selectPage(database, db, accountId, question);
+    const page = selectPage(database, db, accountId, filter);
     return db
       .selectFrom('accounts')
       .innerJoin(page.as('entry'), join => join.onTrue())
-      .leftJoin(selectNewer(database, db, accountId, question, newerMax).as('newer'), join =>
+      .leftJoin(selectNewer(database, db, accountId, filter, newerMax).as('newer'), join =>
         join.onTrue(),
       )
       .where('accounts.id', '=', accountId)
@@ -66,7 +65,7 @@ export async function readLines(
   rows.sort((one, other) => other.atMs - one.atMs || (other.id < one.id ? -1 : 1));
   const [first] = rows;
   const isKnown =
-    MOVING_KINDS.every(kind => question.kinds.includes(kind)) &&
+    MOVING_KINDS.every(kind => filter.kinds.includes(kind)) &&
     requireInteger(first?.entries ?? null) <= newerMax;
   let balance = (first?.total ?? 0) - requireInteger(first?.moved ?? null);
   return rows.map(({ id, atMs, kind, amount, reference }) => {
@@ -87,7 +86,7 @@ function selectPage(
     beforeMs = Number.MAX_SAFE_INTEGER,
     after,
     limit,
-  }: LinesQuestion & {
+  }: LinesFilter & {
     readonly kinds: readonly LedgerKind[];
   },
 ) {
@@ -121,12 +120,15 @@ function selectPage(
     .limit(limit);
 }
 
-/** Counts the entries newer than the page, up to `newerMax` + 1, and sums their changes. */
+/**
+ * Counts the entries that are newer than the page, up to `newerMax` + 1, and sums their changes of
+ * the balance.
+ */
 function selectNewer(
   { dialect }: Database,
   db: Db,
   accountId: string,
-  { after, beforeMs }: LinesQuestion,
+  { after, beforeMs }: LinesFilter,
   newerMax: number,
 ) {
   const atMs = after?.atMs ?? beforeMs ?? Number.MAX_SAFE_INTEGER;

@@ -1,19 +1,19 @@
-/** Ranges of the ledger for the audit, so no statement reads all of it. */
+/** The audit reads the ledger in these ranges, so no statement reads all of it. */
 
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { ofAccount, throughIndex } from '@matting/database/statements.ts';
 
-/** Bounds of a range. A statement reads three more rows for each entry. */
+/** For each entry a statement reads three more rows. */
 export const LEDGER_RANGE = { accountsMax: 500, entriesMax: 2_000, jobsMax: 2_000 };
 /** Sorts after every id. */
 const END = '~';
 
-/** Accounts by id, from `from` up to but without `before`. */
+/** Accounts by id: `from` is included, `before` is not. */
 export interface AccountRange {
   readonly from: string;
   readonly before: string;
-  /** The range is this account alone. */
-  readonly only?: string;
+  /** Set: the range is this account alone. */
+  readonly soleAccountId?: string;
 }
 
 /** A part of a large account. */
@@ -22,18 +22,18 @@ export interface TimeRange {
   readonly beforeMs: number;
 }
 
-export function only(accountId: string): AccountRange {
-  return { from: accountId, before: behind(accountId), only: accountId };
+export function rangeOfAccount(accountId: string): AccountRange {
+  return { from: accountId, before: nextAfter(accountId), soleAccountId: accountId };
 }
 
 /** The first text that may follow an id. */
-function behind(id: string): string {
+function nextAfter(id: string): string {
   return `${id}!`;
 }
 
 /**
- * Yields ranges of all accounts, and of ids that only entries name. An account with more than
- * `entriesMax` entries is a range by itself.
+ * Yields ranges of all accounts, including ids that only entries name. An account with more than
+ * `entriesMax` entries is a range of its own.
  */
 export async function* accountRanges(
   database: Database,
@@ -41,10 +41,10 @@ export async function* accountRanges(
 ): AsyncGenerator<AccountRange> {
   for (let from = ''; from < END; ) {
     const before = (await readNthAccount(database, { from, before: END }, accountsMax)) ?? END;
-    const large = await readNthOwner(database, { from, before }, entriesMax);
-    yield { from, before: large ?? before };
-    if (large !== undefined) yield only(large);
-    from = large === undefined ? before : behind(large);
+    const largeId = await readNthOwner(database, { from, before }, entriesMax);
+    yield { from, before: largeId ?? before };
+    if (largeId !== undefined) yield rangeOfAccount(largeId);
+    from = largeId === undefined ? before : nextAfter(largeId);
   }
 }
 
@@ -82,20 +82,20 @@ async function readNthOwner(database: Database, { from, before }: AccountRange, 
 export const ENTRIES_BY_KIND = throughIndex('ledger_entries', 'ledger_entries_account_kind');
 export const ENTRIES_BY_TIME = throughIndex('ledger_entries', 'ledger_entries_account_time');
 
-export const ALWAYS: TimeRange = { fromMs: 0, beforeMs: Number.MAX_SAFE_INTEGER };
-export const NEVER: TimeRange = { fromMs: 0, beforeMs: 0 };
+export const ALL_TIME: TimeRange = { fromMs: 0, beforeMs: Number.MAX_SAFE_INTEGER };
+export const NO_TIME: TimeRange = { fromMs: 0, beforeMs: 0 };
 
 /**
- * Parts of an account with about `entriesMax` entries each. @param instant a transaction of
- * `readInstant`
+ * Splits an account into parts of about `entriesMax` entries.
+ * @param instant a transaction of `readInstant`
  */
-export async function* timesOf(
+export async function* timeRangesOf(
   database: Database,
   accountId: string,
   { entriesMax }: Pick<typeof LEDGER_RANGE, 'entriesMax'>,
   instant?: Db,
 ): AsyncGenerator<TimeRange> {
-  for (let { fromMs } = ALWAYS; ; ) {
+  for (let { fromMs } = ALL_TIME; ; ) {
     const read = (db: Db) =>
       db
         .selectFrom(ENTRIES_BY_TIME[database.dialect])
@@ -109,7 +109,7 @@ export async function* timesOf(
         .executeTakeFirst();
     const next = await (instant === undefined ? query(database, read) : read(instant));
     if (next === undefined) {
-      yield { ...ALWAYS, fromMs };
+      yield { ...ALL_TIME, fromMs };
       return;
     }
     const beforeMs = Math.max(next.created_at, fromMs + 1);

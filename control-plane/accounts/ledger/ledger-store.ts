@@ -1,12 +1,10 @@
-/** The operator's part of the ledger: grants, revocations, lists. */
-
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { isAsciiWord, ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { sql } from 'kysely';
 import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../audit-log.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
-import { type LinesQuestion, type PageCursor, readLines } from './ledger-lines.ts';
+import { type LinesFilter, type PageCursor, readLines } from './ledger-lines.ts';
 import { ENTRIES_BY_KIND, ENTRIES_BY_TIME } from './ledger-ranges.ts';
 import {
   enterOperatorEntry,
@@ -32,18 +30,20 @@ interface LedgerListing {
 }
 
 export function createLedgerStore(database: Database) {
-  /** Idempotent by (account, reference). @param audit written with the entry */
+  /**
+   * Idempotent by account and reference.
+   * @param audit the log entry of the same transaction
+   */
   const entering =
     (kind: OperatorEntry['kind']) =>
     (accountId: string, amount: number, reference: string, audit?: AuditEntry<ServiceActor>) =>
       enter(database, { kind, accountId, amount, reference }, audit);
   return {
     grant: entering('grant'),
-    /** Takes back the whole amount of what is available, or nothing. */
+    /** Takes the whole amount from the available credits, or nothing. */
     revoke: entering('revoke'),
     list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
-    /** The list with the balance after each entry. */
-    lines: (accountId: string, question: LinesQuestion) => readLines(database, accountId, question),
+    lines: (accountId: string, filter: LinesFilter) => readLines(database, accountId, filter),
     /** The account's open jobs; 0: no such account. */
     inFlight: (accountId: string) => query(database, db => readInFlight(db, accountId)),
     /** Undefined: no such account. Reads one row. */
@@ -106,7 +106,7 @@ async function earlierOutcome(
   });
 }
 
-/** Derives the charged credits from the rest. The audit checks that the charges add up. */
+/** Derives the charged credits from the other sums. The audit checks them against the charges. */
 async function readCredits(database: Database, accountId: string) {
   if (!isAsciiWord(accountId)) return undefined;
   const { dialect } = database;
@@ -132,7 +132,7 @@ async function readCredits(database: Database, accountId: string) {
   return { available, reserved, charged, granted, revoked };
 }
 
-/** Reads backwards along the index. */
+/** Reads the index backwards. */
 async function listEntries(
   database: Database,
   accountId: string,

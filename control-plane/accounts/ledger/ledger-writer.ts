@@ -2,7 +2,7 @@
  * The only writer of ledger entries and balances (test/tidy.test.ts checks that). Each function
  * moves a balance and writes its entry in the caller's transaction, always in this order: the
  * account's row, the caller's changes, the entry. So transactions cannot deadlock, and an account's
- * entries become visible in the order of their creation. The rules are in ledger.ts.
+ * entries become visible in the order of their creation. ledger.ts has the rules.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -47,7 +47,7 @@ export type OperatorMovement =
   | { readonly kind: 'insufficient-credits'; readonly balances: Balances }
   | { readonly kind: 'unknown-account' };
 
-/** Throws for an entry that the ledger cannot hold. Callers have checked the people's input. */
+/** Throws if the ledger cannot hold the entry. Callers have checked what people sent. */
 export function requireEntry({ amount, reference }: OperatorEntry): void {
   if (!isCreditAmount(amount)) throw new Error(`${amount} is no amount of credits`);
   if (!isLedgerReference(reference)) throw new Error('not a ledger reference: see ledger.ts');
@@ -76,8 +76,8 @@ export async function enterOperatorEntry(
 
 /** The account's open jobs, paid and free, without jobs not yet created. */
 const IN_FLIGHT = sql<number>`reserved - batch_waiting + open_corrections`;
-/** Keeps one slot for jobs not yet created, which could otherwise wait forever. */
-const TAKEN = sql<number>`${IN_FLIGHT} + (batch_waiting > 0)`;
+/** Keeps one slot for jobs not yet created, which could otherwise wait indefinitely. */
+const SLOTS_USED = sql<number>`${IN_FLIGHT} + (batch_waiting > 0)`;
 
 const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
   ({ kysely }, { accountId, reservedMax }) =>
@@ -89,7 +89,7 @@ const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
       }))
       .where('id', '=', accountId)
       .where('available', '>=', CREDITS_PER_JOB)
-      .where(TAKEN, '<', reservedMax),
+      .where(SLOTS_USED, '<', reservedMax),
 );
 
 const OPEN_FREE_JOB = keepStatement<{ accountId: string; inFlightMax: number }>(
@@ -98,7 +98,7 @@ const OPEN_FREE_JOB = keepStatement<{ accountId: string; inFlightMax: number }>(
       .updateTable('accounts')
       .set(eb => ({ open_corrections: eb('open_corrections', '+', 1) }))
       .where('id', '=', accountId)
-      .where(TAKEN, '<', inFlightMax),
+      .where(SLOTS_USED, '<', inFlightMax),
 );
 
 const CLOSE_FREE_JOB = keepStatement<{ accountId: string }>(({ kysely }, { accountId }) =>
@@ -122,8 +122,8 @@ const SETTLE = keepStatement<{ accountId: string; returned: number }>(
 );
 
 /**
- * Reserves the credit of a new job and calls `insertJob`, or returns why not and changes nothing.
- * IN_FLIGHT holds the number of open jobs, so the bound needs no count.
+ * Reserves the credit of a new job and calls `insertJob`, or returns a refusal and changes nothing.
+ * IN_FLIGHT has the number of open jobs, so the bound needs no count.
  */
 export async function reserveCredit(
   database: Database,
@@ -139,18 +139,18 @@ export async function reserveCredit(
   }
   const account = await tx
     .selectFrom('accounts')
-    .select(TAKEN.as('taken'))
+    .select(SLOTS_USED.as('used'))
     .where('id', '=', accountId)
     .executeTakeFirst();
   if (account === undefined) throw new Error(`account ${accountId} does not exist`);
   // The contract's order: jobs in flight before credits.
-  return account.taken >= reservedMax ? 'too-many-in-flight' : 'insufficient-credits';
+  return account.used >= reservedMax ? 'too-many-in-flight' : 'insufficient-credits';
 }
 
 /**
- * Reserves a credit for each job not yet created, under its id, so it is charged or released like
- * any other (docs/adr/0054). The caller holds the account's row and has read that it has the
- * credits.
+ * Reserves a credit for each job not yet created, under its id, so the job is charged or released
+ * like any other (docs/adr/0054). The caller holds the account's row and has read that the account
+ * has the credits.
  */
 export async function reserveAhead(
   database: Database,
@@ -181,7 +181,7 @@ export async function reserveAhead(
   }
 }
 
-/** Notes that waiting jobs were created. Their credits stay reserved. */
+/** Call it when waiting jobs are created. Their credits stay reserved. */
 export async function beginReserved(tx: Kysely<Schema>, accountId: string, jobs: number) {
   const credits = jobs * CREDITS_PER_JOB;
   const update = tx
@@ -193,8 +193,9 @@ export async function beginReserved(tx: Kysely<Schema>, accountId: string, jobs:
 }
 
 /**
- * Charges or releases the credit of an open job, and returns the result of `closeJob`, which closes
- * it. 'nothing-reserved': the account has no reserved credit, and nothing changed.
+ * Charges or releases the credit of an open job and calls `closeJob`, which closes it.
+ * @returns the result of `closeJob`; 'nothing-reserved': the account has no reserved credit, and
+ * nothing changed
  */
 export async function settleCredit<T>(
   database: Database,
@@ -211,8 +212,8 @@ export async function settleCredit<T>(
 }
 
 /**
- * Counts a new free job among the account's open jobs and locks the account's row. It writes no
- * entry and moves no balance. False: too many are in flight, and nothing changed.
+ * Counts a new free job as open and locks the account's row. It writes no entry and moves no
+ * balance. False: too many jobs are in flight, and nothing changed.
  */
 export function openFreeJob(
   database: Database,
@@ -228,8 +229,9 @@ export const closeFreeJob = (database: Database, tx: Kysely<Schema>, accountId: 
   keptMatchesOne(tx, CLOSE_FREE_JOB(database, { accountId }));
 
 /**
- * Locks the account's row before anything is read, so only this transaction can change the returned
- * balances until it ends. Undefined: no such account.
+ * Locks the account's row before it reads, so only this transaction can change the returned
+ * balances until it ends.
+ * @returns undefined: no such account
  */
 export async function holdAccount(
   database: Database,
@@ -259,7 +261,6 @@ export async function readInFlight(db: Kysely<Schema>, accountId: string): Promi
   return row?.open ?? 0;
 }
 
-/** Selects the charge or release of a job. */
 export function selectSettlement(
   db: Kysely<Schema>,
   { accountId, jobId }: Pick<JobOf, 'accountId' | 'jobId'>,
@@ -275,7 +276,6 @@ function jobEntry(kind: LedgerKind, { accountId, jobId }: JobOf): Entry {
   return { kind, accountId, reference: jobId, amount: CREDITS_PER_JOB };
 }
 
-/** Entries per insert. */
 const ENTRIES_MAX = 100;
 
 const INSERT_ENTRY = keepStatement<ReturnType<typeof columnsOf>>(({ kysely, nowMs }, columns) =>

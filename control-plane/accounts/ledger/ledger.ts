@@ -30,12 +30,12 @@ export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
 };
 
 /**
- * The price of every job, so accounts.reserved is also the number of open paid jobs and jobs not
- * yet created.
+ * The price of every job, so `accounts.reserved` also counts open paid jobs and jobs not yet
+ * created.
  */
 export const CREDITS_PER_JOB = 1;
 
-/** Bound of one movement, so sums of millions stay exact as JavaScript numbers. */
+/** The bound of one movement keeps sums of millions exact as JavaScript numbers. */
 export const CREDITS_AMOUNT_MAX = 1_000_000_000;
 
 type LedgerSums = Readonly<Record<LedgerKind, number>>;
@@ -52,7 +52,7 @@ export function balancesFrom(sums: LedgerSums): Balances {
   };
 }
 
-/** Compares an account's stored balances, its entries and its open paid jobs. */
+/** @returns the differences between stored balances, entries and open paid jobs */
 export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number): string[] {
   const derived = balancesFrom(sums);
   const problems: string[] = [];
@@ -69,7 +69,7 @@ export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number)
 }
 
 /**
- * The reference of the grant that returns the credit of a lost result: a charge is never released.
+ * The reference of the grant that returns the credit of a lost result. A charge is never released.
  */
 export function lostReferenceOf(jobId: string): string {
   return `lost:${jobId}`;
@@ -80,8 +80,8 @@ export function isCreditAmount(value: number): boolean {
 }
 
 /**
- * 1 to 128 printable ASCII characters without spaces at the ends, which all collations compare
- * alike.
+ * True for 1 to 128 printable ASCII characters without spaces at the ends: all collations compare
+ * those alike.
  */
 export function isLedgerReference(value: string): boolean {
   return /^[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?$/.test(value);

@@ -1,6 +1,6 @@
 /**
- * Rate limits of accounts and keys. Leases blocks of the quota (rate-windows.ts) from the database;
- * only a request that finds its block spent issues a statement.
+ * Rate limits of accounts and keys. They lease blocks of the quota from the database
+ * (rate-windows.ts); a request causes a statement only if its block is spent.
  */
 
 import {
@@ -34,8 +34,8 @@ export function createRateQuotaStore(database: Database) {
 }
 
 /**
- * After a lost answer it leases again, so a block is lost but none is granted twice. @throws
- * OvertakenError if another replica was faster
+ * After a lost answer it leases again: a block is lost, but none is granted twice.
+ * @throws OvertakenError another replica was faster
  */
 async function leaseFrom(
   database: Database,
@@ -51,7 +51,7 @@ async function leaseFrom(
     .where('kind', '=', kind)
     .executeTakeFirst();
   if (row === undefined) {
-    // The row starts with a window long past.
+    // The row starts with a window in the past.
     const values = { account_id: accountId, kind, window_start: 0, leased: 0 };
     await isInserted(db.insertInto('rate_quotas').values(values).execute());
     throw new OvertakenError('the row of the quota was made just now');
@@ -81,7 +81,7 @@ async function leaseFrom(
  * | exhausted | a lease of nothing               | the window's end                       |
  */
 
-/** Shares of one window. Above it the oldest is dropped, and with it a block at most. */
+/** At the bound the oldest share of the window goes, and with it one block at most. */
 const SHARES_MAX = 100_000;
 
 export interface RateState {
@@ -101,20 +101,18 @@ interface Quota {
 }
 
 interface Share {
-  /** Requests that may be answered without a statement. */
+  /** Requests that this replica may answer without a statement. */
   left: number;
-  /** Requests granted in advance and not yet in the store. */
+  /** Requests granted in advance, which the database does not have yet. */
   advance: number;
-  /** Leased by all replicas at the time of the last lease. */
+  /** What all replicas had leased at the last lease. */
   leased: number;
   exhausted: boolean;
   leasing: Promise<void> | undefined;
 }
 
 interface Window {
-  /** By the database's clock. */
   readonly startMs: number;
-  /** By this process's clock. */
   endsAtMs: number;
   readonly shares: Map<string, Share>;
 }
@@ -134,7 +132,6 @@ export class RateLimits {
     return this.#take({ ownerId: accountId, kind, limit: this.#limits[kind] });
   }
 
-  /** Takes from a key's submissions. Ids of keys and accounts differ. */
   takeOfKey(apiKeyId: string, limit: number): Promise<RateState> {
     return this.#take({ ownerId: apiKeyId, kind: 'submissions', limit });
   }
@@ -192,7 +189,7 @@ export class RateLimits {
     const ask = { limit, block: quotaBlockOf(limit), advance, windowStartMs };
     const lease = await this.#quotas.lease(ownerId, kind, ask);
     if (lease.windowStartMs !== windowStartMs) {
-      // The window ended, or the database's clock was set: read the clock again.
+      // The window ended, or somebody set the database's clock, so read the clock again.
       window.endsAtMs = 0;
       return;
     }
@@ -202,11 +199,11 @@ export class RateLimits {
     share.exhausted = lease.granted === 0;
   }
 
-  /** Learns the window from the database's clock. */
   async #learnWindow(): Promise<void> {
     const nowMs = await this.#quotas.nowMs();
     const startMs = quotaWindowStartMs(nowMs);
-    // Late by the time of the answer, never early: a lease then notices that the window ended.
+    // This end is late by the time of the answer, never early: a lease then notices the end of the
+    // window.
     const endsAtMs = performance.now() + startMs + RATE_WINDOW_MS - nowMs;
     if (this.#window?.startMs === startMs) this.#window.endsAtMs = endsAtMs;
     else this.#window = { startMs, endsAtMs, shares: new Map() };

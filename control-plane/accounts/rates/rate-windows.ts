@@ -14,7 +14,6 @@ const RATE_KINDS = ['submissions', 'reads'] as const;
 export type RateKind = (typeof RATE_KINDS)[number];
 
 export const RATE_WINDOW_MS = 60_000;
-/** An account at its limit leases about once a second. */
 const BLOCKS_PER_WINDOW = 60;
 
 export function quotaBlockOf(limit: number): number {
@@ -34,13 +33,13 @@ interface QuotaUse {
 export interface QuotaAsk {
   readonly limit: number;
   readonly block: number;
-  /** Requests spent before the lease, in the window windowStartMs. */
+  /** Requests spent before the lease, in the window at windowStartMs. */
   readonly advance: number;
   readonly windowStartMs: number;
 }
 
 export interface QuotaLease extends QuotaUse {
-  /** From 0, if the quota is used up, to a block. */
+  /** 0 if the quota is used up, at most a block. */
   readonly granted: number;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Writes the rows of a claim; the run decides what an attempt means for the job. Every write has
- * the fence, and a refused write means that the lease is lost.
+ * Writes what a claim's run decides. Every write has the fence; a refused one means that the lease
+ * is lost.
  */
 
 import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';
@@ -50,10 +50,10 @@ export type Ending =
 export class ClaimedJob extends HeldJob<OpenJob> {
   readonly #dependencies: ClaimedJobDependencies;
   readonly #queue: ClaimedJobDependencies['queue'];
-  /** No row names these blobs once the job is final, but what is kept for corrections. */
+  /** Once the job is final, no row names these blobs, except those kept for corrections. */
   readonly #blobs = new Map<'input' | 'background' | 'hints' | 'base matte' | 'matte', string>();
 
-  /** @param stop aborts if the job must be given back */
+  /** @param stop aborts if the replica must give the job back */
   constructor(dependencies: ClaimedJobDependencies, claimed: Claimed, stop: AbortSignal) {
     const { queue, leaseTiming, log } = dependencies;
     const { job } = claimed;
@@ -75,7 +75,7 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     log.warn({ jobId: this.job.id, fence: this.claim.fence }, 'lease lost');
   }
 
-  /** False: the lease is lost. An input that no row names is the sweeper's. */
+  /** False: the lease is lost. If no row names the input, the sweeper removes it. */
   async inputStored(input: JobInput): Promise<boolean> {
     this.#blobs.set('input', input.blob);
     const { background, finishing } = this.job;
@@ -89,7 +89,7 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     return await this.wrote(this.#queue.backgroundStored(this.claim, background, this.signal));
   }
 
-  /** Rejects where the database stays away: the lease then runs out by itself. */
+  /** Rejects while the database is away; the lease then expires. */
   end(ending: Ending): Promise<RunEnd> {
     switch (ending.kind) {
       case 'succeeded':
@@ -125,7 +125,7 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     }
     const storedFromMs = performance.now();
     const { blob } = resultBlob;
-    // The thumbnail is stored beside the result, so the job waits for the slower of the two alone.
+    // In parallel with the result, so the job waits only for the slower of the two.
     const thumbnail = this.#storeThumbnail(thumbnailBlob(blob), result.thumbnail);
     let matte: StoredMatte | undefined;
     try {
@@ -143,10 +143,10 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     const stored = { ...file, sight, models, thumbnailBytes: await thumbnail };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
-    // If this throws, the row may or may not name the blobs, so they stay for the sweeper.
+    // If this throws, a row may name the blobs, so they stay for the sweeper.
     const more = { giveUp: this.signal, ...(matte && { matte }) };
     if (!(await this.wrote(this.#queue.succeed(claim, stored, resultTtlMs, timings, more)))) {
-      // Only a final row names a result, and a final row keeps its fence: this one names another.
+      // A final row keeps its fence, so it names another attempt's result.
       await this.#removeResult(blob);
       return { kind: 'open' };
     }
@@ -158,7 +158,7 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     return await this.#ended(undefined, { nodeId, plan, ...sizes, timings });
   }
 
-  /** Stores what corrections begin with; undefined: the job takes none, or its node made none. */
+  /** Undefined: the job takes no corrections, or the node sent no matte. */
   async #storeMatte(blob: string, bytes: Buffer | undefined): Promise<StoredMatte | undefined> {
     if (bytes === undefined || this.job.correctable === null) return undefined;
     this.#blobs.set('matte', blob);
@@ -166,7 +166,7 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     return { blob, bytes: bytes.length };
   }
 
-  /** null: there is none. A job never fails for its thumbnail. */
+  /** null: no thumbnail. A job never fails for its thumbnail. */
   async #storeThumbnail(blob: string, bytes: Buffer | undefined): Promise<number | null> {
     if (bytes === undefined) return null;
     const { blobs, log } = this.#dependencies;
@@ -197,17 +197,17 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     observer.jobEnded({ outcome, mode, failure, totalMs });
     const ended = { jobId: job.id, mode, outcome, fence, totalMs: Math.round(totalMs), ...fields };
     log.info(failure === undefined ? ended : { ...ended, failure }, 'job');
-    for (const blob of await this.#unnamed()) await this.#removeBlob(blob);
+    for (const blob of await this.#unreferenced()) await this.#removeBlob(blob);
     return { kind: 'final' };
   }
 
-  /** Jobs of a family share files: those that another row still names stay. */
-  async #unnamed(): Promise<readonly string[]> {
+  /** Keeps files that other jobs of the family name. */
+  async #unreferenced(): Promise<readonly string[]> {
     const blobs = [...this.#blobs.values()];
     if (this.job.correctable === null) return blobs;
     try {
-      const named = await this.#dependencies.referencedBlobs(blobs);
-      return blobs.filter(blob => !named.has(blob));
+      const referenced = await this.#dependencies.referencedBlobs(blobs);
+      return blobs.filter(blob => !referenced.has(blob));
     } catch (err) {
       const { log } = this.#dependencies;
       log.warn({ err, jobId: this.job.id }, 'files of a job left to the sweeper');
@@ -230,7 +230,6 @@ export class ClaimedJob extends HeldJob<OpenJob> {
   }
 }
 
-/** A job waits no longer for its thumbnail to be stored. */
 const THUMBNAIL_MS_MAX = 3000;
 
 const NO_SUBJECT: JobFailure = {
@@ -245,7 +244,6 @@ export const STORAGE_FAILED: JobFailure = {
   retryable: true,
 };
 
-/** A job that met a full storage until its time was over. */
 export const STORAGE_FULL = 'The storage of the service is full.';
 
 /** Milliseconds to the tenth: `queue`, then the node's stages in their order, then `store`. */

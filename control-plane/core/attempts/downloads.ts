@@ -1,6 +1,6 @@
 /**
- * The downloads of image_url under way here, a minute at most each. Accounts and hosts share the
- * places; a host that redirects to a slow one is slow.
+ * Bounds this replica's downloads of image_url; each takes at most a minute. Accounts and hosts
+ * share the slots. A host that redirects to a slow host counts as slow.
  */
 
 import { SharedSlots, type SlotLimits } from '@matting/http/outgoing/shared-slots.ts';
@@ -17,47 +17,46 @@ const DOWNLOAD_LIMITS: SlotLimits = {
   slowMax: 32,
   slowDestinationsMax: 256,
 };
-/** A host with a slower download shares its slots with others of its kind. */
+/** Slow hosts share slots among themselves. */
 const SLOW_MS = 5000;
 
-/** An unknown host, null, counts as one of the account's own. */
 type DownloadJob = Pick<QueueJob, 'accountId' | 'sourceHost'>;
 
 export interface Download {
-  /** The request begins now: its duration decides whether the host is slow. */
+  /** Call it when the request begins: the duration decides whether the host is slow. */
   started(): void;
-  /** Gives the place back. False: it was given back before. */
+  /** Frees the slot. False: an earlier call did. */
   end(): boolean;
 }
 
 export class Downloads {
-  readonly #places: SharedSlots;
+  readonly #slots: SharedSlots;
   readonly #now: () => number;
 
   constructor(now: () => number, limits: SlotLimits = DOWNLOAD_LIMITS) {
-    this.#places = new SharedSlots(limits);
+    this.#slots = new SharedSlots(limits);
     this.#now = now;
   }
 
   get underWay(): number {
-    return this.#places.taken;
+    return this.#slots.taken;
   }
 
   hasRoom(job: DownloadJob): boolean {
-    return this.#places.hasRoom(useOf(job));
+    return this.#slots.hasRoom(useOf(job));
   }
 
   hasRoomFor(accountId: string): boolean {
-    return this.#places.hasRoomFor(accountId);
+    return this.#slots.hasRoomFor(accountId);
   }
 
   fullHosts(accountId: string): string[] {
-    return this.#places.fullFor(accountId);
+    return this.#slots.fullFor(accountId);
   }
 
   begin(job: DownloadJob): Download | undefined {
     const use = useOf(job);
-    if (!this.#places.take(use)) return undefined;
+    if (!this.#slots.take(use)) return undefined;
     let startedAtMs: number | undefined;
     let ended = false;
     return {
@@ -68,7 +67,7 @@ export class Downloads {
         if (ended) return false;
         ended = true;
         const slow = startedAtMs === undefined ? undefined : this.#now() - startedAtMs > SLOW_MS;
-        this.#places.end(use, slow);
+        this.#slots.end(use, slow);
         return true;
       },
     };
@@ -83,12 +82,11 @@ export type SourceFetcher = Pick<ImageFetcher, 'fetchImage'>;
 
 type SourceFetchEnd =
   | { readonly kind: 'stored'; readonly input: JobInput }
-  /** `cause` is for the log. */
   | {
       readonly kind: 'failed';
       readonly failure: JobFailure;
-      /** The storage failed, and not the source. */
-      readonly isOurs?: boolean;
+      /** The storage failed, not the source. */
+      readonly isStorageFault?: boolean;
       readonly cause?: unknown;
     }
   | { readonly kind: 'aborted' };
@@ -98,7 +96,7 @@ interface SourceFetch {
   readonly fetcher: SourceFetcher;
   readonly kind: 'image' | 'background';
   readonly url: string;
-  /** The fence is in it: an earlier claim may have stored its download and died. */
+  /** Contains the fence: an earlier claim may have stored its download and died. */
   readonly blob: string;
   readonly accountId: string;
   readonly signal: AbortSignal;
@@ -123,11 +121,11 @@ export async function fetchSource(fetch: SourceFetch): Promise<SourceFetchEnd> {
     }
     const detail = `The service could not store the ${kind}.`;
     const failure: JobFailure = { code: 'PROCESSING_FAILED', detail, retryable: true };
-    return { kind: 'failed', failure, isOurs: true, cause: error };
+    return { kind: 'failed', failure, isStorageFault: true, cause: error };
   }
 }
 
-/** SERVICE_UNAVAILABLE is what the blob store says of itself. */
+/** The blob store throws SERVICE_UNAVAILABLE; the source never does. */
 function isOfTheSource(error: unknown): error is ContractError {
   return error instanceof ContractError && error.code !== 'SERVICE_UNAVAILABLE';
 }

@@ -1,4 +1,4 @@
-/** Observers count what happens to jobs. No label ever holds an identifier. */
+/** Counts what happens to jobs. No label may hold an identifier. */
 
 import type { AttemptOutcome } from '@matting/nodes/attempt-outcome.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
@@ -9,7 +9,7 @@ type FetchOutcome = (typeof FETCH_OUTCOMES)[number];
 
 export interface JobEnding {
   readonly outcome: 'succeeded' | 'failed';
-  /** The label of the metrics is older than the classes. */
+  /** The metrics' label is older than the classes. */
   readonly mode: JobClass;
   readonly failure: Pick<JobFailure, 'code' | 'retryable'> | undefined;
   readonly totalMs: number;
@@ -17,14 +17,14 @@ export interface JobEnding {
 
 export interface JobObserver {
   jobAdmitted(mode: JobClass, waitMs: number): void;
-  /** @param reason the code that ended it; undefined for a success or our own abort. */
+  /** @param reason the error code; undefined: a success, or this replica aborted */
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
-  /** Once for a job that nodes refused many times for other reasons than room. */
+  /** Call it once for a job that nodes refused many times for other reasons than room. */
   jobRefused(): void;
   fetchEnded(outcome: FetchOutcome): void;
   jobEnded(ending: JobEnding): void;
   leaseLost(): void;
   takenOver(): void;
-  /** @param ms from its admission by a node until its result is stored */
+  /** @param ms from the node's admission until the result is stored */
   modelTimed(model: string, ms: number): void;
 }

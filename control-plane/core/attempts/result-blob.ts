@@ -1,16 +1,16 @@
-/** An attempt's result goes into this blob while it comes in, until it is committed or removed. */
+/** Receives an attempt's result until it is committed or removed. */
 import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';
 import type { ResultSink } from '@matting/nodes/matte-client-call.ts';
 import type { BlobStore, BlobWriter } from '@matting/storage/blob-store.ts';
 
 export interface ResultBlob {
   readonly blob: string;
-  /** Makes it durable, and proves it; if that rejects, the caller removes what is left. */
+  /** Makes the result durable and checks it. If that rejects, the caller removes the blob. */
   commit(result: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void>;
   abort(): Promise<void>;
 }
 
-/** Opens its blob with the first byte: refused attempts cost no file. */
+/** Creates its blob with the first byte, so refused attempts cost no file. */
 export class BlobSink implements ResultSink, ResultBlob {
   readonly blob: string;
   readonly #blobs: Pick<BlobStore, 'createWriter' | 'stat'>;
@@ -37,7 +37,7 @@ export class BlobSink implements ResultSink, ResultBlob {
     await this.#requireStored(result);
   }
 
-  /** A store, or a proxy before it, may answer well and keep nothing. */
+  /** A store, or a proxy in front of it, may answer success and keep nothing. */
   async #requireStored({ bytes, sha256 }: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void> {
     const stored = await this.#blobs.stat(this.blob);
     if (stored === undefined) throw new Error('the storage does not have what was put there');

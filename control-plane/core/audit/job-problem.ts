@@ -1,4 +1,3 @@
-/** What a job's entries in the ledger must be. Pure. */
 import type { LedgerKind } from '@matting/accounts/ledger/ledger.ts';
 import type { JobState } from '@matting/queue/job.ts';
 
@@ -8,10 +7,10 @@ interface JobEntries {
 }
 
 /**
- * Finds what is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a
- * final one also has a settlement of the same amount, of the kind that its state requires. A
- * job that takes no credit has no entry.
- * @param state null: its row was removed, as those of jobs long final are
+ * Checks a job's ledger entries. Every job that takes a credit has a reserve; a final one also has
+ * a charge or a release of the same amount.
+ * @param state null: retention removed the job's row
+ * @returns undefined: the entries are right
  */
 export function jobProblem(
   state: JobState | null,

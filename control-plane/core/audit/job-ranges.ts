@@ -1,4 +1,3 @@
-/** The parts in which the audit reads all jobs. */
 import { type Database, query } from '@matting/database/database.ts';
 
 export interface JobRange {

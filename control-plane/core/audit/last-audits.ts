@@ -1,17 +1,14 @@
-/** How the last audit of all accounts ended: the row `full` of ledger_audits. */
-
 import { type Database, query, readNowMs } from '@matting/database/database.ts';
 import { schemaMadeAtMs } from '@matting/database/migrate.ts';
 import { isInserted } from '@matting/database/statements.ts';
 
 interface LastAudit {
-  /** `none`: no audit has ended; `ageMs` is then since the database was set up. */
+  /** `none`: no audit has ended, and `ageMs` is the age of the database. */
   readonly kind: 'full' | 'none';
   readonly ageMs: number;
   readonly problems: number;
 }
 
-/** Reads how the last audit of the whole ledger ended; `ageMs`: since then. */
 export async function readLastAudits(database: Database): Promise<readonly LastAudit[]> {
   const rows = await query(database, db =>
     db
@@ -30,7 +27,7 @@ export async function readLastAudits(database: Database): Promise<readonly LastA
   return [{ kind: 'none', ageMs: Math.max(0, ageMs), problems: 0 }];
 }
 
-export async function saveEnd(
+export async function saveAudit(
   database: Database,
   startedAtMs: number,
   problems: number,

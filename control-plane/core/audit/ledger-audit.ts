@@ -1,26 +1,23 @@
 /**
- * The audit behind `credits check`: every balance against the ledger, every entry against its job,
- * every job against its entries. The database does the arithmetic and hands over what may be wrong;
- * the rules in ledger.ts judge that and say why.
- *
- * It runs beside live traffic and locks nothing. Every engine answers a statement from one state of
- * the database and each comparison is one statement, so the audit sees no half of a transaction. A
- * range is bounded by its accounts and its entries. A server reads the parts of a large account at
- * one instant; SQLite adds them up in one statement (docs/adr/0048).
+ * The audit of `credits check` runs with live traffic and takes no lock. The database returns what
+ * may be wrong; the rules in ledger.ts decide. Each comparison is one statement, and an engine
+ * answers a statement from one state of the database, so the audit sees no part of a transaction. A
+ * server reads a large account in parts at one instant; SQLite reads it in one statement
+ * (docs/adr/0048).
  */
 
 import { imbalances } from '@matting/accounts/ledger/ledger.ts';
 import {
   type AccountRange,
-  ALWAYS,
+  ALL_TIME,
   accountRanges,
   LEDGER_RANGE,
-  only,
-  timesOf,
+  rangeOfAccount,
+  timeRangesOf,
 } from '@matting/accounts/ledger/ledger-ranges.ts';
 import { type Database, readNowMs } from '@matting/database/database.ts';
 import { jobRanges } from './job-ranges.ts';
-import { readLastAudits, saveEnd } from './last-audits.ts';
+import { readLastAudits, saveAudit } from './last-audits.ts';
 import {
   type LedgerAuditPart,
   type LedgerProblem,
@@ -30,9 +27,9 @@ import {
   readWrongJobs,
 } from './ledger-comparisons.ts';
 
-/** Problems that are listed. The audit only counts further ones. */
+/** The audit lists these problems and only counts further ones. */
 const PROBLEMS_MAX = 1_000;
-/** Jobs that are named for one account: the first ones say what happened. */
+/** Listed jobs of one account. */
 const JOBS_NAMED_MAX = 20;
 
 interface AuditProgress {
@@ -47,7 +44,7 @@ interface LedgerAudit extends Readonly<AuditProgress> {
 }
 
 export interface AuditOptions {
-  /** Audits one account. Only an audit of all accounts finds a final job without entries. */
+  /** Absent: all accounts. Only that audit finds final jobs without entries. */
   readonly accountId?: string | undefined;
   readonly onProgress?: (progress: Readonly<AuditProgress>) => void;
   readonly parts?: readonly LedgerAuditPart[];
@@ -61,41 +58,42 @@ export async function auditLedger(
 ): Promise<LedgerAudit> {
   const { accountId, onProgress, parts = [] } = options;
   const startedAtMs = await readNowMs(database);
-  const found = new Found();
+  const problems = new ProblemList();
   const progress: AuditProgress = { accounts: 0, entries: 0, jobs: 0 };
-  const accounts = accountId === undefined ? accountRanges(database, bounds) : [only(accountId)];
+  const accounts =
+    accountId === undefined ? accountRanges(database, bounds) : [rangeOfAccount(accountId)];
   for await (const range of accounts) {
-    await auditAccounts(database, range, { parts, bounds, found, progress });
+    await auditAccounts(database, range, { parts, bounds, problems, progress });
     onProgress?.(progress);
   }
   if (accountId !== undefined) {
-    found.add(await readWrongJobs(database, { openOf: accountId }));
-    return { ...progress, ...found.all };
+    problems.add(await readWrongJobs(database, { openOf: accountId }));
+    return { ...progress, ...problems.all };
   }
   for await (const { jobs, ...range } of jobRanges(database, bounds.jobsMax)) {
-    found.add(await readWrongJobs(database, range));
+    problems.add(await readWrongJobs(database, range));
     progress.jobs += jobs;
     onProgress?.(progress);
   }
-  await saveEnd(database, startedAtMs, found.all.problemCount);
-  return { ...progress, ...found.all };
+  await saveAudit(database, startedAtMs, problems.all.problemCount);
+  return { ...progress, ...problems.all };
 }
 
 interface Auditing {
   readonly parts: readonly LedgerAuditPart[];
   readonly bounds: Readonly<typeof LEDGER_RANGE>;
-  readonly found: Found;
+  readonly problems: ProblemList;
   readonly progress: AuditProgress;
 }
 
 async function auditAccounts(
   database: Database,
   range: AccountRange,
-  { parts, bounds, found, progress }: Auditing,
+  { parts, bounds, problems, progress }: Auditing,
 ): Promise<void> {
-  const accounts = await (range.only === undefined
+  const accounts = await (range.soleAccountId === undefined
     ? readSums(database, parts, range)
-    : readSumsInParts(database, parts, range.only, bounds));
+    : readSumsInParts(database, parts, range.soleAccountId, bounds));
   for (const { accountId, balances, sums, entries, ...open } of accounts) {
     progress.accounts += 1;
     progress.entries += entries;
@@ -104,11 +102,14 @@ async function auditAccounts(
       ...miscounted('open corrections', open.corrections),
       ...miscounted('waiting items', open.waiting),
     ];
-    found.add(wrong.map(problem => ({ accountId, jobId: null, problem })));
+    problems.add(wrong.map(problem => ({ accountId, jobId: null, problem })));
   }
-  const times = range.only === undefined ? [ALWAYS] : timesOf(database, range.only, bounds);
+  const times =
+    range.soleAccountId === undefined
+      ? [ALL_TIME]
+      : timeRangesOf(database, range.soleAccountId, bounds);
   for await (const time of times) {
-    found.add(await readWrongEntries(database, parts, range, time));
+    problems.add(await readWrongEntries(database, parts, range, time));
   }
 }
 
@@ -116,10 +117,10 @@ function miscounted(what: string, { stored, open }: { stored: number; open: numb
   return stored === open ? [] : [`it counts ${stored} ${what}, and has ${open}`];
 }
 
-class Found {
+class ProblemList {
   readonly #problems: LedgerProblem[] = [];
   #count = 0;
-  /** The list names a job of an account once, though its entries and it show the same. */
+  /** Jobs that the list has of each account: a job and its entries show the same problem. */
   readonly #listed = new Map<string, Set<string>>();
 
   get all() {

@@ -1,8 +1,3 @@
-/**
- * The statements of the audit. Each compares what must agree, in one state of the database, and
- * hands over what may be wrong; the rules in ledger.ts judge it.
- */
-
 import {
   LEDGER_KINDS,
   type LedgerKind,
@@ -11,13 +6,13 @@ import {
 } from '@matting/accounts/ledger/ledger.ts';
 import {
   type AccountRange,
-  ALWAYS,
+  ALL_TIME,
   ENTRIES_BY_TIME,
   type LEDGER_RANGE,
-  NEVER,
-  only,
+  NO_TIME,
+  rangeOfAccount,
   type TimeRange,
-  timesOf,
+  timeRangesOf,
 } from '@matting/accounts/ledger/ledger-ranges.ts';
 import { type Database, type Db, query, readInstant } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';
@@ -28,17 +23,17 @@ import { isFundedBy, TAKES_CREDIT, takesCredit } from '../jobs/job-funding.ts';
 import { jobProblem } from './job-problem.ts';
 import type { JobRange } from './job-ranges.ts';
 
-/** A package's part in the audit of credits that are held for jobs to come, as SQL. */
+/** SQL with which a package accounts for credits that it holds for jobs not yet created. */
 export interface LedgerAuditPart {
-  /** Whether a job of this id is to come: its reserve is there before it. By an index. */
+  /** Whether the package will create a job of this id. Uses an index. */
   isToCome(jobId: RawBuilder<unknown>): RawBuilder<SqlBool>;
-  /** How many credits the package's rows hold of an account. By an index. */
+  /** Credits that the package holds of an account. Uses an index. */
   creditsOf(accountId: RawBuilder<unknown>): RawBuilder<number>;
 }
 
 export interface LedgerProblem {
   readonly accountId: string;
-  /** null: about the account as a whole. */
+  /** null: the problem is about the account. */
   readonly jobId: string | null;
   readonly problem: string;
 }
@@ -52,21 +47,18 @@ const OPEN_JOBS = (['credit', 'free'] as const).map(kind =>
   sql<number>`cast(sum(case when ${isFundedBy(kind)} then 1 else 0 end) as signed)`.as(kind),
 );
 
-/**
- * Each account's balances, the sums of its entries by kind, its open jobs and its jobs to come, at
- * one instant: one statement.
- */
+/** Reads balances, sums of entries and numbers of jobs in one statement, so at one instant. */
 export function readSums(
   database: Database,
   parts: readonly LedgerAuditPart[],
   range: AccountRange,
 ) {
-  return query(database, db => sumsAt(db, database, parts, range, ALWAYS));
+  return query(database, db => sumsAt(db, database, parts, range, ALL_TIME));
 }
 
 /**
- * The same of a large account, in parts, because a server ends a statement that takes long. The
- * first statement uses all the tables: no migration can change one before the last part is read.
+ * Reads a large account in parts, because servers end slow statements. The first statement uses all
+ * tables, so no migration can change one before the last part.
  */
 export async function readSumsInParts(
   database: Database,
@@ -74,12 +66,12 @@ export async function readSumsInParts(
   accountId: string,
   bounds: Pick<typeof LEDGER_RANGE, 'entriesMax'>,
 ) {
-  const range = only(accountId);
+  const range = rangeOfAccount(accountId);
   if (database.dialect === 'sqlite') return readSums(database, parts, range);
   return readInstant(database, async db => {
-    const accounts = await sumsAt(db, database, parts, range, NEVER);
+    const accounts = await sumsAt(db, database, parts, range, NO_TIME);
     for (const account of accounts) {
-      for await (const time of timesOf(database, accountId, bounds, db)) {
+      for await (const time of timeRangesOf(database, accountId, bounds, db)) {
         const part = await sumsOf(db, database, range, time).executeTakeFirst();
         account.entries += part?.entries ?? 0;
         for (const kind of LEDGER_KINDS) {
@@ -128,7 +120,6 @@ async function sumsAt(
       number
     >,
     entries: requireInteger(row.entries),
-    /** Only paid jobs count, and those to come. */
     openJobs: requireInteger(row.credit) + requireInteger(row.to_come),
     /** `stored`: the account's counter. `open`: the recount. */
     corrections: { stored: row.open_corrections, open: requireInteger(row.free) },
@@ -153,16 +144,13 @@ function sumsOf(
     .groupBy('account_id');
 }
 
-/** The condition of a range's entries. */
 function ofAccounts(dialect: DatabaseDialect, range: AccountRange, name: string) {
-  if (range.only !== undefined) return ofAccount(dialect, range.only, name);
+  if (range.soleAccountId !== undefined) return ofAccount(dialect, range.soleAccountId, name);
   const { from, before } = range;
   return sql<boolean>`(${sql.ref(name)} >= ${from} and ${sql.ref(name)} < ${before})`;
 }
 
-/**
- * SQL lets these entries pass. The rules of ledger.ts check all others, an open job's reserve too.
- */
+/** True for entries that need no check by ledger.ts. An open job's reserve needs one. */
 const entryIsSound = (parts: readonly LedgerAuditPart[]) => sql<SqlBool>`owner.id is not null
   and ledger_entries.slot = case ledger_entries.kind
     when 'charge' then 'settle' when 'release' then 'settle' else ledger_entries.kind end
@@ -187,12 +175,11 @@ const JOB_IS_SOUND = sql<SqlBool>`case
   when job.state = 'failed' then reserve.amount = settle.amount and settle.kind = 'release'
   else 0 end`;
 
-/** The case also holds if the condition compares with null. */
+/** Also true if the condition is null. */
 function isNot(condition: typeof JOB_IS_SOUND) {
   return sql<SqlBool>`case when ${condition} then 0 else 1 end = 1`;
 }
 
-/** Entries that disagree with their account, their partner or their job. */
 export async function readWrongEntries(
   database: Database,
   parts: readonly LedgerAuditPart[],
@@ -247,10 +234,7 @@ export async function readWrongEntries(
   });
 }
 
-/**
- * Jobs of a range, or the open ones of an account, that disagree with their entries. An account has
- * no more open jobs than may be in flight.
- */
+/** @param of a range of jobs, or an account's open jobs, which its bound in flight limits */
 export async function readWrongJobs(
   database: Database,
   of: JobRange | { readonly openOf: string },
@@ -273,11 +257,11 @@ export async function readWrongJobs(
       .select(['job.id', 'job.account_id', 'job.state'])
       .select(['job.class', 'job.corrects as correction'])
       .select(['reserve.amount as reserve', 'settle.kind as settled', 'settle.amount as moved']);
-    const asked =
+    const selected =
       'openOf' in of
         ? jobs.where('job.account_id', '=', of.openOf).where('job.state', 'in', OPEN_STATES)
         : jobs.where('job.id', '>', of.after).where('job.id', '<=', of.to);
-    return asked.where(isNot(JOB_IS_SOUND)).execute();
+    return selected.where(isNot(JOB_IS_SOUND)).execute();
   });
   return rows.flatMap(({ id, account_id: accountId, state, reserve, settled, moved, ...job }) => {
     const settlement = settled === null || moved === null ? null : { kind: settled, amount: moved };

@@ -72,12 +72,12 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
       return jobs.map(({ id, correction: of }) => [id, of?.cropRun]);
     };
     t.deepEqual(await listed(), [[job.id, cropRun]]);
-    t.deepEqual(await listed({ namesNone: true }), []);
+    t.deepEqual(await listed({ unboundOnly: true }), []);
     const done = await succeedCorrection(stores, job);
     t.deepEqual(done.correction, { of: first.id, first: first.id, matte: null });
     t.deepEqual(Object.keys(done.kept!.matte), Object.keys(matte!));
     const next = await submitted(stores, correctionOf(done, first));
-    t.deepEqual(await listed({ namesNone: true }), [[next.id, undefined]]);
+    t.deepEqual(await listed({ unboundOnly: true }), [[next.id, undefined]]);
   });
 
   test('is one of so many of its family, however many come to two replicas at once', async t => {

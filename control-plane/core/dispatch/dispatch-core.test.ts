@@ -387,12 +387,12 @@ for (const [what, waiting] of [
     };
     const chosen = passing();
     t.deepEqual(
-      chosen.lanes.map(({ namesNone }) => namesNone),
+      chosen.lanes.map(({ unboundOnly }) => unboundOnly),
       [true],
     );
     t.deepEqual(begun(core.place(chosen, [plain])), [`${plain.id} node`]);
     t.is(core.roomChanged('reported'), 10, 'they are known to wait');
-    t.is(passing().lanes[0]?.namesNone, undefined);
+    t.is(passing().lanes[0]?.unboundOnly, undefined);
   });
 }
 

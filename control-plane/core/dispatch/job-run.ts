@@ -178,7 +178,7 @@ export class JobRun {
         return await this.#stored(held, kind, fetched.input);
       case 'failed':
         if (fetched.cause !== undefined) log.error({ err: fetched.cause, jobId: id }, 'not stored');
-        if (fetched.isOurs && isStorageFull(fetched.cause)) {
+        if (fetched.isStorageFault && isStorageFull(fetched.cause)) {
           return { kind: 'given-back', storageFull: true };
         }
         return { kind: 'failed', failure: fetched.failure };

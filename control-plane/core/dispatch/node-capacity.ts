@@ -26,21 +26,21 @@ interface NodeCapacityOptions<Offer> {
 type Memory = Readonly<JobMemory> | undefined;
 type ModelChoice = Pick<ProcessingOptions, 'model' | 'correction'>;
 
-export function isNamed({ model, correction }: ModelChoice): boolean {
+export function isEngineBound({ model, correction }: ModelChoice): boolean {
   return (model !== undefined && model !== null) || correction?.cropRun !== undefined;
 }
 
 export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Offer> {
   readonly #options: NodeCapacityOptions<Offer>;
   readonly #reservation = new NodeReservation();
-  readonly isNamed = isNamed;
+  readonly isEngineBound = isEngineBound;
 
   constructor(options: NodeCapacityOptions<Offer>) {
     this.#options = options;
   }
 
-  slots(job?: ModelChoice | 'unnamed'): { readonly all: number; readonly free: number } {
-    const name = job === 'unnamed' ? undefined : (job?.model ?? job?.correction?.cropRun?.model);
+  slots(job?: ModelChoice | 'unbound'): { readonly all: number; readonly free: number } {
+    const name = job === 'unbound' ? undefined : (job?.model ?? job?.correction?.cropRun?.model);
     let [all, free] = [0, 0];
     for (const node of this.#options.snapshots()) {
       if (job && !(name === undefined ? !node.onlyByName : node.models?.has(name))) continue;

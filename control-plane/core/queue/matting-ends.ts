@@ -1,5 +1,3 @@
-/** What the end of a matting job writes (control-plane/queue/end-job.ts). */
-
 import type { Database, Schema } from '@matting/database/database.ts';
 import { isHeldBy } from '@matting/database/leases.ts';
 import { keepStatement, nowPlusMs } from '@matting/database/statements.ts';
@@ -24,7 +22,6 @@ import { clearLook } from '../jobs/looks.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import type { Queue } from './queue.ts';
 
-/** Packages' steps get this of a job that has ended. */
 export interface SettledMattingJob extends SettledJob {
   readonly format: Job['outputFormat'];
   readonly isCorrection: boolean;
@@ -32,9 +29,9 @@ export interface SettledMattingJob extends SettledJob {
 export type SettledMattingStep = SettledStep<SettledMattingJob>;
 
 export interface MattingEndOptions extends EndOptions<SettledMattingJob> {
-  /** The notification's sealed body. Quick and without effects: a transaction is open. */
+  /** Seals the notification's body. It must be quick and have no effects: a transaction is open. */
   readonly renderOutboxBody: (job: ViewedJob) => string;
-  /** Time between a job's end and the first attempt to notify; 0 unless given. */
+  /** Time between a job's end and the first notification; 0 by default. */
   readonly webhookFirstWaitMs?: number;
 }
 
@@ -78,7 +75,6 @@ type Success = Claim &
   ReturnType<typeof resultColumns> & {
     readonly resultTtlMs: number;
     readonly timings: string;
-    /** 1: the result has a warning. */
     readonly warned: 0 | 1;
   };
 
@@ -91,7 +87,7 @@ const SUCCEED = keepStatement<Success>(
       state: 'succeeded',
       expires_at: expiresAt,
       result_blob_expires_at: expiresAt,
-      // Whoever corrects a result looks at what comes of it.
+      // A caller who corrects a result looks at the corrected one.
       look_until: sql`case when ${warned} = 1 and corrects is null then ${expiresAt} end`,
     }).where(isHeldBy({ holder, fence }));
   },

@@ -1,5 +1,3 @@
-/** The payload of matting jobs in the table of the queue: what is listed, and what it counts. */
-
 import type { Database, Schema } from '@matting/database/database.ts';
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { jobLeases } from '@matting/queue/leases.ts';
@@ -27,7 +25,6 @@ import {
   UNKNOWN_MEGAPIXELS,
 } from './queue-bound.ts';
 
-/** The queue without how its jobs begin and end. */
 export function mattingQueue(database: Database): Omit<WorkerQueue, 'succeed' | 'fail'> {
   const { prepared, ...leases } = jobLeases<OpenJob>(database, (db, id) =>
     readJob(database, db, id),
@@ -82,8 +79,8 @@ const PAYLOAD: PayloadReads<PayloadRow, Omit<ClaimableJob, keyof ListedJob>> = {
     hintsFile: jsonFrom<JobInput>(row.hints_file),
     correction: baseFromRow(row),
   }),
-  isUnnamed: sql`model is null and coalesce(base_matte, '') not like '%"cropRun"%'`,
-  // As queue-bound.ts counts one, `queuedMegapixels`.
+  isUnbound: sql`model is null and coalesce(base_matte, '') not like '%"cropRun"%'`,
+  // Must equal `queuedMegapixels`.
   queuedCost: sql`case
     when input_blob is null then ${pixelsOf(UNFETCHED_MEGAPIXELS, sql`frame_pixels`)}
     when input_width is null or input_height is null then ${sql.lit(UNKNOWN_MEGAPIXELS * 1e6)}
@@ -93,6 +90,6 @@ const PAYLOAD: PayloadReads<PayloadRow, Omit<ClaimableJob, keyof ListedJob>> = {
   doneCost: pixelsOf(MEGAPIXELS_MIN, sql`result_width * result_height`),
   countedColumns: COUNTED,
   isUnfetched: sql`case when input_blob is null then 1 else 0 end`,
-  // What the queue holds by default, twice, in the smallest jobs.
+  // Twice as many of the smallest jobs as the queue holds by default.
   openCountedMax: (2 * QUEUE_MEGAPIXELS_MAX) / MEGAPIXELS_MIN,
 };

@@ -1,5 +1,3 @@
-/** What the submission of a matting job writes (control-plane/queue/submit-job.ts). */
-
 import type { Database, Schema } from '@matting/database/database.ts';
 import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '@matting/proto/contract/formats.ts';
@@ -21,7 +19,7 @@ import type { JobBackground, JobInput } from '../jobs/job-request.ts';
 import { inputColumn, inputColumns, type StoredFinishing, sourceHostOf } from '../jobs/job-rows.ts';
 import { queuedFramePixels } from './queue-bound.ts';
 
-/** The part of a request that does not depend on its picture. JSON keeps it as it is. */
+/** The part of a request that does not depend on its picture. It must survive JSON. */
 export interface JobTemplate {
   readonly outputFormat: OutputFormat;
   readonly hints?: Hints | undefined;
@@ -29,34 +27,34 @@ export interface JobTemplate {
   readonly noSubject?: 'fail' | undefined;
   readonly channels?: Channels;
   readonly finishing?: Finishing;
-  /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
+  /** Set exactly if `finishing` has a background picture. */
   readonly background?: JobBackground;
-  /** If it is given, the job keeps its input and its matte; corrections take over these texts. */
+  /** If set, the job keeps its input and matte for corrections, which inherit these texts. */
   readonly correctable?: Readonly<Record<string, string>> | undefined;
   readonly traceContext?: string | undefined;
 }
 
 interface NewJobRequest extends JobTemplate {
-  /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
+  /** Set exactly if `sourceUrl` is null; the job is then ready at once. */
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;
-  /** Given exactly if `hints` are a picture. */
+  /** Set exactly if `hints` are a picture. */
   readonly hintsFile?: JobInput | undefined;
   readonly callback?: {
     readonly url: string;
     readonly secret: Uint8Array | null;
-    /** Names the key it is encrypted with; null exactly if `secret` is. */
+    /** Names the key that encrypts the secret; null exactly if `secret` is. */
     readonly secretKeyId: string | null;
   };
   readonly reference?: string | undefined;
-  /** The job corrects another: its input is that of the first, and stays the first's. */
+  /** The job this one corrects. A correction uses the input of the first job, which owns it. */
   readonly correction?: Omit<JobCorrection, 'matte'> | undefined;
 }
 
 export interface NewJob extends KeyedJob, NewJobRequest {}
 type ItemJob = NewQueueJob & NewJobRequest;
 
-/** Inserts a job whose credit is held already, and counted for the key's cap. */
+/** For jobs with a credit that is already held and counted for the key's cap. */
 export const insertJob = jobInsertion<ItemJob>(columnsOf);
 
 const SUBMISSION: PayloadSubmission<NewJob, Job> = {
@@ -76,7 +74,7 @@ export function mattingSubmission(database: Database, steps: readonly Submission
     isKeyTaken: isKeyTaken.bind(submission),
     findByKey: findByKey.bind(submission),
     submit: async (...[job, limits]: Parameters<typeof submit>) => {
-      requireWhole(job);
+      requireConsistent(job);
       return submission.submit(job, limits);
     },
   };
@@ -128,7 +126,7 @@ function finishingColumns(
   };
 }
 
-function requireWhole(job: NewJob): void {
+function requireConsistent(job: NewJob): void {
   const { input, sourceUrl, background, finishing } = job;
   if (!takesCredit(job) && input === null) throw new Error('a job without a credit has its image');
   if ((input === null) === (sourceUrl === null)) {

@@ -1,8 +1,7 @@
 /**
- * The bound of the queue, in megapixels: what each job counts, who may add one, and when to try
- * again. It is shared by max-min fairness (Bertsekas and Gallager, "Data Networks", section 6.5.2):
- * below it everybody is accepted; above it, only accounts that hold less than their share, which is
- * the bound divided by the accounts that have something queued.
+ * The bound of the queue in megapixels, by max-min fairness (Bertsekas and Gallager, "Data
+ * Networks", section 6.5.2). Below the bound every account may add jobs. Above it, only accounts
+ * below their share may: the bound divided by the number of accounts in the queue.
  */
 
 import { framePixelsUnseen, frameRange } from '@matting/proto/contract/finishing/frame.ts';
@@ -11,16 +10,16 @@ import type { AccountQueue } from '@matting/queue/queue.ts';
 import type { Job } from '../jobs/job.ts';
 import { type JobInput, sizeOf } from '../jobs/job-request.ts';
 
-/** The default: about 4,000 photos of 12, more than a CPU node does in the hour a job may queue. */
+/** About 4,000 photos of 12 MP: more than a CPU node does in an hour, the longest wait of a job. */
 export const QUEUE_MEGAPIXELS_MAX = 50_000;
-/** The least for any job: a model's run costs the same for a smaller picture. */
+/** Each job counts at least this much: a model's run costs the same for a smaller picture. */
 export const MEGAPIXELS_MIN = 1;
-/** A job without a downloaded image counts so much at least: about a photo of a shop. */
+/** The least for a job without a downloaded image: about a photo of a shop. */
 export const UNFETCHED_MEGAPIXELS = 4;
-/** A stored image of unknown size: the contract's largest. */
+/** The contract's largest, for a stored image of unknown size. */
 export const UNKNOWN_MEGAPIXELS = 100;
 
-/** Pixels of its frame, which count where they are more than its image's; null: never more. */
+/** Pixels of the largest frame that finishing may make; null: no larger than the image. */
 export function queuedFramePixels(
   finishing: Finishing | null,
   input: Pick<JobInput, 'width' | 'height'> | null,
@@ -30,7 +29,7 @@ export function queuedFramePixels(
   return frameRange(finishing, sizeOf(input), { turned: true }).most;
 }
 
-/** Counts one job as queue-reads.ts sums them in the table. */
+/** Must equal `queuedCost` in matting-queue.ts. */
 export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | 'input'>): number {
   const frame = (queuedFramePixels(finishing, input) ?? 0) / 1e6;
   if (input === null) return Math.max(UNFETCHED_MEGAPIXELS, frame);
@@ -39,8 +38,8 @@ export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | '
   return Math.max(MEGAPIXELS_MIN, (size.width * size.height) / 1e6, frame);
 }
 
-/** Megapixels over the bound and over the account's share: a caller gets in when either is gone. */
-interface Ahead {
+/** In megapixels. An account may add a job once either excess is gone. */
+interface QueueExcess {
   readonly queueExcess: number;
   readonly ownExcess: number;
   /** Jobs of `ownExcess` that may be downloads. */
@@ -48,12 +47,15 @@ interface Ahead {
   readonly accounts: number;
 }
 
-/** Undefined: the account may add a job. `byAccount` holds accounts that have something queued. */
-export function aheadOf(
+/**
+ * @param byAccount accounts with queued jobs
+ * @returns undefined: the account may add a job
+ */
+export function excessOf(
   accountId: string,
   byAccount: ReadonlyMap<string, AccountQueue>,
   megapixelsMax: number,
-): Ahead | undefined {
+): QueueExcess | undefined {
   const own = byAccount.get(accountId);
   if (own === undefined) return undefined;
   let total = 0;
@@ -69,16 +71,16 @@ export function aheadOf(
 const FETCHES_AT_ONCE = 16;
 const RETRY_AFTER_MIN_S = 5;
 export const RETRY_AFTER_MAX_S = 120;
-/** If nothing was finished, the fleet starts, or stands still, and may continue at any time. */
+/** For a fleet that starts or stands still: it may continue at any time. */
 const STANDSTILL_RETRY_AFTER_S = 15;
 
 /**
- * When what is ahead is done at the soonest: whole seconds within the two bounds. Turns are fair,
- * so an account gets at least its part of the fleet's pace; a download that fails leaves the queue.
- * @param pace the whole fleet's; 0: nothing was finished lately
+ * Estimates the earliest end of the excess, in whole seconds within both bounds. Rounds are fair,
+ * so an account gets at least its part of the fleet's pace. A failed download leaves the queue.
+ * @param pace of the whole fleet; 0: it finished nothing lately
  */
 export function retryAfterS(
-  { queueExcess, ownExcess, unfetched, accounts }: Ahead,
+  { queueExcess, ownExcess, unfetched, accounts }: QueueExcess,
   pace: { readonly megapixelsPerS: number; readonly fetchMsMax: number },
 ): number {
   const { megapixelsPerS, fetchMsMax } = pace;

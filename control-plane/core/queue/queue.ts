@@ -1,4 +1,4 @@
-/** The queue of matting jobs: their payload, and how they end. test/queue.contract.ts tests each kind. */
+/** test/queue.contract.ts tests each implementation. */
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import type { HoldLimits } from '@matting/queue/funding/funding.ts';
@@ -13,14 +13,14 @@ import type { JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts
 import type { JobBackground, JobInput, JobRequest } from '../jobs/job-request.ts';
 import type { NewJob } from './matting-submission.ts';
 
-/** Attempts read no outcome: they make it. */
+/** An attempt makes the outcome, so it reads none. */
 export type OpenJob = Omit<Job, keyof JobOutcome>;
 
 export interface ClaimableJob
   extends ListedJob,
     Pick<JobRequest, 'input' | 'outputFormat' | 'model' | 'channels' | 'finishing' | 'hintsFile'> {
   readonly background: Pick<JobBackground, 'input'> | null;
-  /** Not the shapes themselves: many jobs are read in each round. */
+  /** `true` stands for the shapes, which a round does not read: it reads many jobs. */
   readonly hints: Hints | true | null;
   readonly correction: Pick<JobCorrection, 'cropRun'> | null;
 }
@@ -32,49 +32,49 @@ export interface Claimed {
 
 export interface InputStoredOptions {
   readonly giveUp?: AbortSignal | undefined;
-  /** The job's: it counts in the queue by what that makes of this input. */
+  /** The job's finishing, which with this input decides its cost in the queue. */
   readonly finishing?: Finishing | null;
-  /** The job downloads this next, and stays fetching. */
+  /** The job stays fetching and downloads this next. */
   readonly backgroundUrl?: string | undefined;
 }
 
 export interface EndedFamily {
-  /** Corrections that failed with it. */
+  /** Corrections that failed with the job. */
   readonly ended: readonly Pick<Job, 'id' | 'callback'>[];
-  /** Blobs to erase once no row names them: jobs of a family share them. */
+  /** Blobs that jobs of the family share. Erase them once no row names them. */
   readonly shared: readonly string[];
 }
 
 export interface Deletion {
   readonly kind: 'cancelled' | 'deleted' | 'processing' | 'unchanged';
   readonly job: Job;
-  /** No row needs these blobs any more. */
+  /** Blobs that no row needs any more. */
   readonly blobs: readonly string[];
-  /** For a job of a family (deletion/family-deletion.ts). */
   readonly family?: EndedFamily;
 }
 
 export interface Queue extends QueueReads<ClaimableJob>, Omit<JobLeases<OpenJob>, 'prepared'> {
-  /** Holds what the job's funding takes, and makes the job (control-plane/queue/submit-job.ts). */
   submit(job: NewJob, limits: HoldLimits): Promise<SubmitOutcome<Job>>;
-  /** Whether something else of a package has the Idempotency-Key. */
+  /** Whether a package uses the Idempotency-Key for something other than a job. */
   isKeyTaken(apiKeyId: string, keyHash: string): Promise<boolean>;
-  /** The job that answers for the key. */
   findByKey(apiKeyId: string, key: IdempotencyKey): Promise<Job | undefined>;
   /**
-   * Cancels a job that waits, and expires a result (deletion/remove-job.ts). Undefined: the API key has no
-   * such job. A repetition answers as the first call.
+   * Cancels a waiting job, or expires a result (deletion/remove-job.ts). A repeated call gives the
+   * same answer.
+   * @returns undefined: the API key has no such job
    */
   remove(
     jobId: string,
     apiKeyId: string,
     options?: { readonly keepReference?: boolean },
   ): Promise<Deletion | undefined>;
-  /** fetching -> ready, or the background is next. False: the row may still name the blob. */
+  /** fetching -> ready, or to the background's download. False: the row may still name the blob. */
   inputStored(claim: Claim, input: JobInput, options?: InputStoredOptions): Promise<boolean>;
-  /** Follows the input: fetching -> ready. It works as `inputStored`. */
   backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal): Promise<boolean>;
-  /** In one transaction: result, charge, outbox, lease and input gone. `matte`: for corrections. */
+  /**
+   * Stores the result, charges the credit, adds to the outbox, ends the lease and removes the
+   * input, in one transaction.
+   */
   succeed(
     claim: Claim,
     result: JobResult,
@@ -82,9 +82,8 @@ export interface Queue extends QueueReads<ClaimableJob>, Omit<JobLeases<OpenJob>
     timings: StageTimings,
     options?: { readonly giveUp?: AbortSignal; readonly matte?: StoredMatte },
   ): Promise<boolean>;
-  /** The same of any open job, with the credit's release; a retryable failure frees its key. */
+  /** Fails any open job and releases its credit. A retryable failure frees the Idempotency-Key. */
   fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean>;
 }
 
-/** A replica that works on jobs uses this part. */
 export type WorkerQueue = Omit<Queue, 'submit' | 'isKeyTaken' | 'findByKey' | 'remove'>;

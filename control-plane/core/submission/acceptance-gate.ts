@@ -7,7 +7,7 @@ import { needsBeforeImage, needsOf, type ProcessingOptions } from '../dispatch/j
 import { fleetRefusalOf } from '../dispatch/node-refusals.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { Queue } from '../queue/queue.ts';
-import { aheadOf, retryAfterS } from '../queue/queue-bound.ts';
+import { excessOf, retryAfterS } from '../queue/queue-bound.ts';
 
 /** The rate limits bound what is accepted in between. */
 const QUEUE_CACHE_MS = 1000;
@@ -57,12 +57,12 @@ export class AcceptanceGate {
     const { queueMegapixelsMax } = this.#dependencies;
     this.#requireNode();
     const { byAccount } = await this.#queued.get();
-    const ahead = aheadOf(accountId, byAccount, queueMegapixelsMax);
-    if (ahead === undefined) return;
+    const excess = excessOf(accountId, byAccount, queueMegapixelsMax);
+    if (excess === undefined) return;
     const megapixelsPerS = await this.#megapixelsPerS.get();
     throw unavailable(
       'The queue is full. Send the same request again after Retry-After.',
-      retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
+      retryAfterS(excess, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
     );
   }
 

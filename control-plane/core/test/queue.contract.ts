@@ -316,7 +316,7 @@ const TESTS: Readonly<Record<string, Body>> = {
     const heavy = await by.add({ model: 'heavy', ageMs: 1000 });
     const plain = await by.add();
     t.deepEqual(idsOf(await by.listed()), idsOf([heavy, plain]));
-    t.deepEqual(idsOf(await by.listed({ namesNone: true })), [plain.id]);
+    t.deepEqual(idsOf(await by.listed({ unboundOnly: true })), [plain.id]);
   },
 
   'the queue › is measured by account and model, in what waits': async (t, by, other) => {

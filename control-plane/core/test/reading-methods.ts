@@ -182,7 +182,7 @@ export const READING: Readonly<Record<string, Exercise>> = {
     const lanes = await queue.listLanes();
     await queue.listClaimable(
       256,
-      lanes.map(lane => ({ ...lane, exceptHosts: ['a', 'b'], namesNone: true })),
+      lanes.map(lane => ({ ...lane, exceptHosts: ['a', 'b'], unboundOnly: true })),
     );
   }),
   'jobs.list': bounded(

@@ -1,5 +1,5 @@
 /** People and their memberships of accounts. An account's last owner cannot leave. */
-import { type Actor, isEntered, requireAuthority } from '@matting/accounts/audit-log.ts';
+import { type Actor, isLogged, requireAuthority } from '@matting/accounts/audit-log.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isAsciiWord } from '@matting/database/statements.ts';
 import { mailKeyOf } from '../mails/mail-address.ts';
@@ -159,7 +159,7 @@ async function changeMember(
   const { log } = await requireAuthority(database, tx, { accountId, ...by });
   const members = await listMembers(tx, accountId);
   const member = members.find(one => one.userId === userId);
-  if (member === undefined) return (await isEntered(tx, by.entryId)) ? 'changed' : 'unknown';
+  if (member === undefined) return (await isLogged(tx, by.entryId)) ? 'changed' : 'unknown';
   if (member.role === role) return 'changed';
   if (member.source === 'oidc') return 'by-group';
   const owners = members.filter(one => one.role === 'owner');

@@ -46,12 +46,12 @@ export function actingPerson(person: ChangingPerson): ActingPerson {
   };
 }
 
-type AskedChange = Parameters<ActingPerson['refusal']>[2];
+type RequestedChange = Parameters<ActingPerson['refusal']>[2];
 
 async function authorityRefusalOf(
   database: Database,
   tx: Db,
-  change: AskedChange,
+  change: RequestedChange,
   actor: ChangingPerson,
 ): Promise<AuthorityError | undefined> {
   const { accountId, endsRight } = change;
@@ -92,7 +92,7 @@ async function roleOf(tx: Db, accountId: string, { userId }: ChangingPerson) {
   return member?.disabled_at === null ? member.role : undefined;
 }
 
-async function waitOfChanges({ agesMs }: AskedChange): Promise<number> {
+async function waitOfChanges({ agesMs }: RequestedChange): Promise<number> {
   const ages = await agesMs(MINUTE_MS, CHANGES_A_MINUTE_MAX);
   const oldest = ages[CHANGES_A_MINUTE_MAX - 1];
   return oldest === undefined ? 0 : Math.max(1, Math.ceil((MINUTE_MS - oldest) / 1000));

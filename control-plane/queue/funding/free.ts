@@ -1,4 +1,4 @@
-/** Nobody pays. The account's row counts the job as in flight. */
+/** Nobody pays. The job counts as in flight in the account's row. */
 import { closeFreeJob, openFreeJob } from '@matting/accounts/ledger/ledger-writer.ts';
 import type { EndFunding, Funding } from './funding.ts';
 

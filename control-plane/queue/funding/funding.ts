@@ -6,7 +6,9 @@ import type { Database, Schema } from '@matting/database/database.ts';
 import type { Transaction } from 'kysely';
 import type { QueueJob } from '../job.ts';
 
-/** credit: the account pays. free: nobody pays. unpaid: a package counts it (docs/adr/0022). */
+/**
+ * credit: the account pays. free: nobody pays. unpaid: a package counts the job (docs/adr/0022).
+ */
 export type FundingKind = 'credit' | 'free' | 'unpaid';
 
 type Tx = Transaction<Schema>;
@@ -29,8 +31,8 @@ export interface HoldRefusal {
 type InsertJob = (capWindowStartMs: number | null) => Promise<void>;
 
 /**
- * Calls `close` to close the job's row and runs the steps of packages. Returns what `close`
- * returns.
+ * Calls `close`, which closes the job's row, then runs the steps of packages.
+ * @returns the result of `close`
  */
 export type EndFunding = <T>(
   database: Database,
@@ -41,7 +43,8 @@ export type EndFunding = <T>(
 
 export interface Funding {
   /**
-   * Undefined: it is held and the job inserted. @throws CapReachedError, and errors of `insertJob`
+   * @returns undefined: the funding is held and the job inserted
+   * @throws CapReachedError, and errors of `insertJob`
    */
   hold(
     database: Database,

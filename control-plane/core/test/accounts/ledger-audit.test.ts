@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { only } from '@matting/accounts/ledger/ledger-ranges.ts';
+import { rangeOfAccount } from '@matting/accounts/ledger/ledger-ranges.ts';
 import type { Database } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { addTo, removeFrom, setIn } from '@matting/database/test/rows.ts';
@@ -109,7 +109,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
 
   test('adds up a large account in parts as in one statement, also if a connection is lost', async t => {
     const accountId = await oldAccount(database);
-    const whole = await readSums(database, [], only(accountId));
+    const whole = await readSums(database, [], rangeOfAccount(accountId));
     t.is(whole[0]?.entries, ENTRIES);
     const lose = async () => {
       throw Object.assign(new Error('lost'), { code: 'ECONNRESET' });

@@ -1,11 +1,11 @@
 import { LEDGER_KINDS } from '@matting/accounts/ledger/ledger.ts';
-import { type LinesQuestion, readLines } from '@matting/accounts/ledger/ledger-lines.ts';
+import { type LinesFilter, readLines } from '@matting/accounts/ledger/ledger-lines.ts';
 import ava from 'ava';
 import { fundedAccount, newJob, onStores, submitted } from '../fixtures.ts';
 
 const test = ava.serial;
 
-const ALL: LinesQuestion = {
+const ALL: LinesFilter = {
   kinds: undefined,
   fromMs: 0,
   beforeMs: undefined,
@@ -49,7 +49,7 @@ onStores(test, 'lines of a ledger', (test, { database, stores }) => {
     }
     for (const limit of [1, 2, 5]) {
       const paged = [];
-      for (let after: LinesQuestion['after']; ; ) {
+      for (let after: LinesFilter['after']; ; ) {
         const page = await stores.ledger.lines(id, { ...ALL, limit, after });
         if (page.length === 0) break;
         paged.push(...page);
@@ -85,10 +85,10 @@ onStores(test, 'lines of a ledger', (test, { database, stores }) => {
 
   test('have no balance behind more entries than are read', async t => {
     const id = await account(7);
-    const lines = (question: LinesQuestion) => readLines(database, id, question, 3);
+    const lines = (filter: LinesFilter) => readLines(database, id, filter, 3);
     const [first, , third, fourth] = await lines({ ...ALL, limit: 4 });
     t.is(first?.balance, 5 + 4 * 10 - 3);
-    const next = (after: LinesQuestion['after']) => lines({ ...ALL, after, limit: 1 });
+    const next = (after: LinesFilter['after']) => lines({ ...ALL, after, limit: 1 });
     t.is((await next(third))[0]?.balance, fourth?.balance);
     t.is((await next(fourth))[0]?.balance, null);
   });

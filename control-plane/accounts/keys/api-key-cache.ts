@@ -1,7 +1,7 @@
 /**
- * A cache of API keys' rows. A key has one secret, or two during a rotation. A valid secret is
- * answered from a fresh entry without a statement. Any other well-formed text reads the row, since
- * a new secret is in no cache.
+ * A cache of API keys' rows. A key has one secret, or two during a rotation. A fresh entry answers
+ * a valid secret without a statement. Any other well-formed text reads the row, because a new
+ * secret is in no cache.
  */
 
 import { type Database, query } from '@matting/database/database.ts';
@@ -21,46 +21,45 @@ export interface ApiKeyOwner {
 }
 
 interface EndedSecret {
-  /** expired: the whole key. replaced: this secret, by a rotation. */
+  /** expired: the whole key. replaced: a rotation ended this secret. */
   readonly kind: 'expired' | 'replaced';
   readonly atMs: number;
 }
 
 export type Authentication = ApiKeyOwner | EndedSecret | 'malformed' | 'unknown';
 
-interface RecalledKey {
+interface RecalledOwner {
   readonly owner: ApiKeyOwner;
   readonly isFresh: boolean;
 }
 
 /**
- * Callers poll ten times a second. Half of the time that a revocation may take to reach every
- * replica.
+ * Callers poll ten times a second. Half of the time in which a revocation reaches every replica.
  */
-export const API_KEY_MEMORY_MS = 500;
-/** Keys cached, and uses recorded. The oldest are dropped first. */
-export const API_KEYS_REMEMBERED_MAX = 10_000;
-/** Compared if a key has one secret, so the time does not show how many there are. */
+export const API_KEY_CACHE_MS = 500;
+/** Bounds cached keys and recorded uses. At the bound the oldest goes. */
+export const API_KEYS_CACHED_MAX = 10_000;
+/** A comparison with it hides that a key has only one secret. */
 const NO_SECRET = hashSecret('');
 
 interface Secret {
   readonly hash: string;
-  readonly is: ApiKeyOwner | EndedSecret;
+  readonly owner: ApiKeyOwner | EndedSecret;
 }
 
-interface KnownKey {
+interface CachedKey {
   /** The current secret and the one before it; empty: no such key. */
   readonly secrets: readonly Secret[];
   /** By performance.now(): the end of the entry's freshness or of one of the secrets. */
   readonly freshUntilMs: number;
 }
 
-const UNKNOWN: KnownKey = { secrets: [], freshUntilMs: 0 };
+const UNKNOWN: CachedKey = { secrets: [], freshUntilMs: 0 };
 
-export class KnownKeys {
+export class ApiKeyCache {
   readonly #database: Database;
-  /** Valid keys in the order of their reads. A stale entry still tells the account. */
-  readonly #remembered = new Map<string, KnownKey>();
+  /** Valid keys in the order of their reads. A stale entry still names the account. */
+  readonly #cached = new Map<string, CachedKey>();
 
   constructor(database: Database) {
     this.#database = database;
@@ -71,39 +70,39 @@ export class KnownKeys {
     if (parsed === undefined) return 'malformed';
     const recalled = this.recall(token);
     if (typeof recalled === 'object' && recalled.isFresh) return recalled.owner;
-    return ofSecret(await this.#read(parsed.id), parsed.secret) ?? 'unknown';
+    return ownerOfSecret(await this.#read(parsed.id), parsed.secret) ?? 'unknown';
   };
 
-  readonly recall = (token: string): RecalledKey | 'malformed' | undefined => {
+  readonly recall = (token: string): RecalledOwner | 'malformed' | undefined => {
     const parsed = parseApiKeyToken(token);
     if (parsed === undefined) return 'malformed';
-    const known = this.#remembered.get(parsed.id);
-    if (known === undefined) return undefined;
-    const owner = ofSecret(known, parsed.secret);
+    const key = this.#cached.get(parsed.id);
+    if (key === undefined) return undefined;
+    const owner = ownerOfSecret(key, parsed.secret);
     if (owner === undefined || 'kind' in owner) return undefined;
-    return { owner, isFresh: performance.now() < known.freshUntilMs };
+    return { owner, isFresh: performance.now() < key.freshUntilMs };
   };
 
   /** The next request with the key reads its row. */
   forget(apiKeyId: string): void {
-    this.#remembered.delete(apiKeyId);
+    this.#cached.delete(apiKeyId);
   }
 
-  async #read(id: string): Promise<KnownKey> {
-    let beganMs = 0;
+  async #read(id: string): Promise<CachedKey> {
+    let startedMs = 0;
     const { rows } = await query(this.#database, db => {
-      beganMs = performance.now();
+      startedMs = performance.now();
       return db.executeQuery(IN_USE(this.#database, { id }));
     });
     const [row] = rows;
     // Moves the key to the end of the eviction order.
-    this.#remembered.delete(id);
+    this.#cached.delete(id);
     if (row === undefined) return UNKNOWN;
-    const known = knownFromRow(id, row, beganMs);
-    if (known.freshUntilMs <= beganMs) return known;
-    this.#remembered.set(id, known);
-    forgetOldest(this.#remembered, API_KEYS_REMEMBERED_MAX);
-    return known;
+    const key = cachedKeyFromRow(id, row, startedMs);
+    if (key.freshUntilMs <= startedMs) return key;
+    this.#cached.set(id, key);
+    forgetOldest(this.#cached, API_KEYS_CACHED_MAX);
+    return key;
   }
 }
 
@@ -120,8 +119,8 @@ const selectInUse = ({ kysely, nowMs }: Database, { id }: { id: string }) =>
 const IN_USE = keepStatement(selectInUse);
 type KeyRow = InferResult<ReturnType<typeof selectInUse>>[number];
 
-/** @param beganMs performance.now() before the row was read */
-function knownFromRow(id: string, row: KeyRow, beganMs: number): KnownKey {
+/** @param startedMs performance.now() before the row was read */
+function cachedKeyFromRow(id: string, row: KeyRow, startedMs: number): CachedKey {
   const policy = policyFromRow(row);
   const hasPolicy = Object.keys(policy).length > 0;
   const owner: ApiKeyOwner = {
@@ -135,21 +134,21 @@ function knownFromRow(id: string, row: KeyRow, beganMs: number): KnownKey {
   const replaced: EndedSecret = { kind: 'replaced', atMs: row.previous_expires_at ?? 0 };
   const ofPrevious: ApiKeyOwner | EndedSecret =
     previousLeftMs > 0 ? { ...owner, byPreviousSecret: true } : replaced;
-  const secrets: Secret[] = [{ hash: row.secret_hash, is: leftMs > 0 ? owner : expired }];
+  const secrets: Secret[] = [{ hash: row.secret_hash, owner: leftMs > 0 ? owner : expired }];
   if (row.previous_secret_hash !== null) {
-    const is = leftMs > 0 || previousLeftMs <= 0 ? ofPrevious : expired;
-    secrets.push({ hash: row.previous_secret_hash, is });
+    const previousOwner = leftMs > 0 || previousLeftMs <= 0 ? ofPrevious : expired;
+    secrets.push({ hash: row.previous_secret_hash, owner: previousOwner });
   }
-  const previousMs = previousLeftMs > 0 ? previousLeftMs : API_KEY_MEMORY_MS;
-  const trustedMs = Math.min(API_KEY_MEMORY_MS, leftMs, previousMs);
-  return { secrets, freshUntilMs: beganMs + trustedMs };
+  const previousMs = previousLeftMs > 0 ? previousLeftMs : API_KEY_CACHE_MS;
+  const trustedMs = Math.min(API_KEY_CACHE_MS, leftMs, previousMs);
+  return { secrets, freshUntilMs: startedMs + trustedMs };
 }
 
 /** Always makes two comparisons, so the time is constant. */
-function ofSecret(known: KnownKey, secret: string): ApiKeyOwner | EndedSecret | undefined {
-  const [current, previous] = known.secrets;
+function ownerOfSecret(key: CachedKey, secret: string): ApiKeyOwner | EndedSecret | undefined {
+  const [current, previous] = key.secrets;
   const isCurrent = secretMatches(secret, current?.hash ?? NO_SECRET);
   const isPrevious = secretMatches(secret, previous?.hash ?? NO_SECRET);
-  if (isCurrent) return current?.is;
-  return isPrevious ? previous?.is : undefined;
+  if (isCurrent) return current?.owner;
+  return isPrevious ? previous?.owner : undefined;
 }
