@@ -1,7 +1,7 @@
 /**
- * Decides which lanes of the queue to read, which of the listed jobs begin now and on what, and when
- * to try the others. It keeps only its memory between rounds and does no I/O: the dispatcher runs it
- * on the database, bench/dispatch-simulator in simulated time.
+ * Decides which lanes of the queue to read, which of the listed jobs begin now and on what, and
+ * when to try the others. It keeps only its memory between rounds and does no I/O: the dispatcher
+ * runs it on the database, bench/dispatch-simulator in simulated time.
  *
  * A round: `beginRound`; `lanesRead` if `lanesOutdated`; `chooseLanes`; a listing of jobs; `place`.
  *

@@ -13,9 +13,9 @@
  * |           |             |              | that is not running                                 |
  *
  * A job without a credit has the same states. A lost attempt leaves the job running, because the
- * contract has no way back from processing to queued. A claim changes lease and fence; of the states
- * it only changes accepted to fetching. After the first of two downloads the replica gives the job
- * back, and a second claim makes the other.
+ * contract has no way back from processing to queued. A claim changes lease and fence; of the
+ * states it only changes accepted to fetching. After the first of two downloads the replica gives
+ * the job back, and a second claim makes the other.
  */
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 
