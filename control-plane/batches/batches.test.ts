@@ -36,7 +36,7 @@ test('one mistake in the text refuses the whole batch and names the field', asyn
   const before = await credits();
   const items = itemsOf(3);
   const cases: [body: unknown, code: string, field?: string][] = [
-    // bodies.test.ts has the lists of items that are malformed.
+    // batch-bodies.test.ts has malformed items.
     [{ items: itemsOf(1001) }, 'INVALID_REQUEST', 'items'],
     [{ items: [...items, {}] }, 'INVALID_REQUEST', 'items[3].image_url'],
     [

@@ -396,8 +396,7 @@ test('a key that is revoked is refused', async t => {
   await page.getByRole('link', { name: 'shop' }).click();
   await button('Revoke key').click();
   await page.getByText('Key revoked.').waitFor();
-  // The control plane that revoked it forgets it at once, others within a second
-  // (replicas.test.ts).
+  // The control plane that revoked it forgets it at once, others within a second.
   t.is((await curl(token, 'late')).status, 401);
 });
 

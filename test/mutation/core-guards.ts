@@ -10,7 +10,7 @@ control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/attemp
 control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/thumbnails.test.ts: a thumbnail
 #removeResult | await this.#removeBlob(thumbnailBlob | goes with the result of an attempt that was overtaken
 #storeThumbnail | if (await | that the storage does not take is none, and the job succeeds and is charged
-control-plane/queue/held-lease.ts by control-plane/core/loops-and-gates.test.ts
+control-plane/queue/held-lease.ts by control-plane/queue/held-lease.test.ts
 constructor | => void | a held lease › is renewed in full long before it ends, as long as the work runs
 control-plane/core/attempts/result-blob.ts by control-plane/core/attempts/attempts.test.ts
 commit | await this.#requireStored | a result › is not charged if the storage took it and has nothing of it
@@ -22,7 +22,7 @@ control-plane/queue/dispatch-core.ts by control-plane/core/dispatch/dispatch-cor
 leaves | >= eachMax | a round › knows that behind a full listing more may wait, though all of it began
 control-plane/core/dispatch/job-needs.ts by control-plane/core/dispatch/pick-node.test.ts
 shortfallOf | if (missingCapability( | a request that no node can serve › names a field that nodes of another version do not follow
-control-plane/core/dispatch/job-needs.ts by test/contract/frames.test.ts
+control-plane/core/dispatch/job-needs.ts by test/contract/finishing-frames.test.ts
 admittedMegapixels | finishing: | counts on the node what it was placed for, and is refused there for what was known
 admittedMegapixels | background: | counts on the node what it was placed for, and is refused there for what was known
 control-plane/core/dispatch/job-run.ts by control-plane/core/attempts/refused-attempts.test.ts
@@ -53,7 +53,7 @@ NOT_IN_A_QUERY | 'callback_secret' | what a query must not have is refused › a
 readQueryFields | if (texts | a text twice is refused › a picture
 #begin | if (this | a text twice is refused › a form
 #begin | if (isFile | a file where a text belongs is refused › a form
-control-plane/core/http/read-matting-body.ts by control-plane/core/submission/forms.test.ts
+control-plane/core/http/read-matting-body.ts by control-plane/core/submission/body-forms.test.ts
 #image | if ( | a form: one source, which has bytes
 control-plane/core/queue/matting-queue.ts by control-plane/core/jobs/job-store.test.ts
 inputStored | queuedFramePixels | jobs with finishing on sqlite › count as the rule of frames has it, before their image is there and after
@@ -88,11 +88,11 @@ countForCap | cap_used: | a cap is kept to the credit by submissions that race a
 giveBackToCap | where('cap_window_start' | a job of an earlier period gives nothing back to the cap of this one
 control-plane/accounts/keys/key-policy.ts by control-plane/core/test/accounts/account.test.ts
 refusalOfKey | !== undefined && !isIpInNetworks | networks › let in who is in one of them, by the address of the connection
-control-plane/accounts/keys/key-policy.ts by control-plane/core/callers.test.ts
+control-plane/accounts/keys/key-policy.ts by control-plane/core/caller-rates-and-rights.test.ts
 refusalOfKey | !== undefined && !scopes | the rights of a key › are its scopes, from its networks
 control-plane/accounts/keys/key-policy.ts by control-plane/core/test/accounts/keys.test.ts
 takeOfCap | ? undefined | policies of keys on sqlite › a cap is kept to the credit by submissions that race at two replicas
-control-plane/accounts/keys/key-policy.ts by control-plane/portal/people/account.test.ts
+control-plane/accounts/keys/key-policy.ts by control-plane/portal/people/thresholds-and-usage.test.ts
 countOfNewCap | === cap | the count of a cap › is kept where only the credits of its cap change
 control-plane/accounts/keys/api-key-cache.ts by control-plane/core/test/accounts/keys.test.ts: policies of keys on sqlite
 cachedKeyFromRow | > 0 ? owner | a key is refused from its expiry on, with the time
@@ -143,11 +143,11 @@ control-plane/nodes/node-view.ts by control-plane/core/dispatch/pick-node.test.t
 end | === 'for-all' | a node that refused › for want of memory gets smaller images at once, and no image as large before its next report
 control-plane/core/open-resources.ts by control-plane/core/webhooks/callbacks.test.ts
 renderOutboxBody | sealText | a job shows its callback in every state, the notification does not
-control-plane/accounts/rates/rate-limits.ts by control-plane/core/callers.test.ts
+control-plane/accounts/rates/rate-limits.ts by control-plane/core/caller-rates-and-rights.test.ts
 #take | share.left - | rates › one replica keeps the limit to the request, one at a time or all at once
 control-plane/accounts/rates/rate-limits.ts by control-plane/core/test/accounts/keys.test.ts
 leaseFrom | where('leased' | rate quotas on sqlite › are never leased twice, however many ask at once
-control-plane/accounts/rates/rate-windows.ts by control-plane/core/callers.test.ts
+control-plane/accounts/rates/rate-windows.ts by control-plane/core/caller-rates-and-rights.test.ts
 leaseQuota | === windowStartMs ? ask | rates › one replica keeps the limit to the request, one at a time or all at once
 control-plane/accounts/rates/rate-windows.ts by control-plane/core/test/accounts/keys.test.ts: rate quotas on sqlite
 leaseQuota | Math.min | are leased in blocks up to the limit, each account and kind on its own
@@ -163,7 +163,7 @@ control-plane/core/results/lost-results.ts by control-plane/core/results/results
 refusal | await blobs.check | a result is not lost › if the storage cannot be written
 control-plane/core/results/repay-lost.ts by control-plane/test/repay-lost.test.ts
 repayLost | newest !== undefined | lost results on sqlite › pays nothing if the newest result is missing, too, unless it is told so
-control-plane/core/results/result-download.ts by control-plane/core/http/callers.test.ts: callers who take the picture as their answer
+control-plane/core/results/result-download.ts by control-plane/core/http/slow-callers.test.ts: callers who take the picture as their answer
 openForReader | slow readers of pictures cost little memory, have few places and give them back
 openForReader | reply.raw.once | who is gone when the picture is opened holds neither a place nor the file
 control-plane/core/results/result-tokens.ts by control-plane/core/results/results.test.ts
@@ -176,17 +176,17 @@ control-plane/storage/directory-store.ts by control-plane/storage/directories.te
 openRead | await this | a directory that is gone, as that of a disk that is not mounted › says nothing of its files
 control-plane/core/submission/acceptance-gate.ts by test/contract/doors.test.ts
 requireAble | if (refusal | POST /v1/matting, JSON checks what the table says, in its order
-control-plane/core/submission/acceptance-gate.ts by control-plane/core/models/requests.test.ts
+control-plane/core/submission/acceptance-gate.ts by control-plane/core/models/model-field.test.ts
 requireAble | if (nodes.length | a request without a model waits for no node of another one
-control-plane/core/submission/fingerprint.ts by control-plane/core/models/requests.test.ts
+control-plane/core/submission/fingerprint.ts by control-plane/core/models/model-field.test.ts
 fingerprintOf | if (model | a key with another model, or none, is a conflict
 control-plane/core/submission/fingerprint.ts by control-plane/test/compose/replicas.test.ts
 derivedKeyHash | two replicas on sqlite › remove.bg › makes jobs of their own for other parameters, other keys, and other interfaces
-control-plane/core/submission/image-upload.ts by control-plane/core/http/forms.test.ts
+control-plane/core/submission/image-upload.ts by control-plane/core/http/uploads-over-sockets.test.ts
 #store | if (this | forms › that never end are cut at the bound of a body
 control-plane/core/submission/matting-request.ts by control-plane/core/results/results.test.ts
 requireAcceptedFormat | !== 'none' | a picture as the answer › a contradiction is refused before there is a job, and is not remembered
-control-plane/core/submission/image-url.ts by control-plane/core/submission/requests.test.ts
+control-plane/core/submission/image-url.ts by control-plane/core/submission/request-fields.test.ts
 requireBackgroundUrl | requireUsable | fields › a background by its URL is judged as image_url is, in its own name
 control-plane/core/submission/pictures.ts by control-plane/removebg/removebg.test.ts
 requireFits | if (finishing | an error of the remove.bg interface › invalid_crop_margin: {"crop":"true","crop_margin":"500px","scale":"10%"}
@@ -201,9 +201,9 @@ control-plane/core/submission/submit-matting.ts by control-plane/portal/playgrou
 #requireAccepting | await acceptance.requireOpen | the playground › is refused while the queue is full, and counts nothing
 control-plane/queue/submit-job.ts by control-plane/test/compose/replicas.test.ts
 findByKey | !isForgotten | two replicas on sqlite › remove.bg › replays for ten minutes, then makes one new job of requests on both replicas
-control-plane/core/submission/upload-slot.ts by control-plane/core/http/forms.test.ts
+control-plane/core/submission/upload-slot.ts by control-plane/core/http/uploads-over-sockets.test.ts
 closed | === 0 | a background › shares its picture’s slot, so that two requests never wait for each other
-control-plane/core/submission/upload-slot.ts by control-plane/core/submission/forms.test.ts
+control-plane/core/submission/upload-slot.ts by control-plane/core/submission/body-forms.test.ts
 openWriter | a picture and its background take one place, given back once
 control-plane/core/submission/upload-slot.ts by control-plane/core/submission/waiting-uploads.test.ts
 #take | a body whose upload waits for its slot is not read on, and comes whole afterwards

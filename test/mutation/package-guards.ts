@@ -34,7 +34,7 @@ takeNext | a chunk that was read › is kept by nobody who waits for the next on
   + pace.received(Object.assign(pace, { chunk }).chunk.length);
 control-plane/http/bodies.ts by control-plane/portal/session/half-sent-forms.test.ts
 leftMs | min( | half-sent forms on the public port › have some seconds in all
-control-plane/http/body-fields.ts by control-plane/core/http/bodies.test.ts
+control-plane/http/body-fields.ts by control-plane/core/http/json-bodies.test.ts
 parametersOf | if (pairs | bounds › a query of as many empty pairs as there may be fields is empty
 control-plane/http/connections.ts by control-plane/core/http/sockets.test.ts
 watchConnections | bodies whose length a proxy may read differently
@@ -42,21 +42,21 @@ watchConnections | bodies whose length a proxy may read differently
   + if (isFramedOtherwise(request) && request.url === undefined) {
 control-plane/http/connections.ts by control-plane/portal/session/half-sent-forms.test.ts
 note | room | half-sent forms on the public port › from one network keep no caller with a key out, and no form that is sent
-control-plane/http/json-fields.ts by control-plane/core/http/bodies.test.ts
+control-plane/http/json-fields.ts by control-plane/core/http/json-bodies.test.ts
 #nestedOf | JSON.parse | unknown fields › refuses "{]", which is skipped by nobody
 control-plane/http/json-fields.ts by control-plane/http/kept-bytes.test.ts
 #textOf | this.#room | texts › are counted while they are read, and as what they become
 control-plane/http/json-fields.ts by test/contract/bodies.test.ts
 #object | if (given | endless unknown fields are read up to the bound alone › of remove.bg
 #takeNested | if (! | endless arrays in arrays are read up to the bound alone › of remove.bg
-control-plane/http/json-fields.ts by control-plane/batches/bodies.test.ts
+control-plane/http/json-fields.ts by control-plane/batches/batch-bodies.test.ts
 #items | === itemsMax | a batch is refused at its first item too many, and what follows is not read
 #items | the items of a batch are counted as they arrive, whatever is in them
   - this.#room.grow(ITEM_BYTES);
 control-plane/http/kept-bytes.ts by control-plane/http/kept-bytes.test.ts
 #grow | min( | a buffer grows by what came, in its room, and keeps nothing beyond its bound
 #grow | this.#room | bytes beyond the room are refused and not kept
-control-plane/http/multipart.ts by control-plane/core/submission/forms.test.ts
+control-plane/http/multipart.ts by control-plane/core/submission/body-forms.test.ts
 PartText.end | if (this.#isAscii | clients in Java › UTF-8 under the name of another charset is refused too: its bytes say two things
 PartText.end | a form: one source, which has bytes
 control-plane/http/multipart.ts by control-plane/http/kept-bytes.test.ts
@@ -93,7 +93,7 @@ control-plane/http/request-headers.ts by control-plane/http/multipart.test.ts
 readParameters | if ( | multipart › refuses two names, wherever the body is split
 control-plane/http/request-headers.ts by control-plane/http/request-headers.test.ts
 bodyTypeOf | === 'application/json' && ! | Content-Type › a charset counts for JSON alone, where it makes others of the bytes of ASCII
-control-plane/http/request-headers.ts by control-plane/portal/test/attacks/people.test.ts
+control-plane/http/request-headers.ts by control-plane/portal/test/attacks/identities.test.ts
 addressOf | ?? ipv6 | guesses › takes the port that a proxy of ours has written for no part of the address
 control-plane/http/urlencoded.ts by test/contract/bodies.test.ts
 push | if (this.#pairs | endless pairs without a value are read up to the bound alone › of remove.bg

@@ -108,7 +108,7 @@ registerAuditRoute | rights › a viewer has exactly the role’s rights, in the
 control-plane/portal/people/invitations.ts by control-plane/portal/people/people.test.ts: mails
 linkLetter | seal( | hold no link that who reads the database could use
 invite | messagesMax } : | are so many a day, and an invitation beyond them is refused before anything is made
-control-plane/portal/people/invitations.ts by control-plane/portal/test/attacks/people.test.ts
+control-plane/portal/people/invitations.ts by control-plane/portal/test/attacks/identities.test.ts
 createLink | !== undefined | a name that somebody typed › gives no way into the account of whoever has that mail later
 invite | ? undefined | an invitation where there is a mail server › is seen by its reader alone, whom it proves
 control-plane/portal/people/link-store.ts by control-plane/portal/people/links-and-passwords.test.ts: a link on sqlite
@@ -143,7 +143,7 @@ control-plane/portal/session/account-guard.ts by control-plane/portal/page/pages
 requireAccess | filter | the door › lets no route start that names nobody, or two
 control-plane/portal/session/account-guard.ts by control-plane/portal/test/attacks/every-route.test.ts
 admit | if (! | rights › a viewer has exactly the role’s rights, in the own account
-control-plane/portal/session/account-guard.ts by control-plane/portal/test/attacks/people.test.ts: held forms
+control-plane/portal/session/account-guard.ts by control-plane/portal/test/attacks/identities.test.ts: held forms
 findPerson | accountId), | change no account but the one that their page was made for
 control-plane/portal/session/authority.ts by control-plane/portal/people/authority.test.ts: the authority of people on sqlite
 authorityRefusalOf | makes nothing of who was signed out just now
@@ -158,7 +158,7 @@ guardRoutes | if (!isForm | half-sent forms on the public port › are refused f
 control-plane/portal/session/guard.ts by control-plane/portal/test/attacks/every-route.test.ts
 requireOrigin | if ( | other sites › a form without our Origin is refused
 requireToken | if ( | other sites › a form without the token of this session is refused
-control-plane/portal/session/guard.ts by control-plane/portal/test/attacks/people.test.ts: held forms
+control-plane/portal/session/guard.ts by control-plane/portal/test/attacks/identities.test.ts: held forms
 guardRoutes | await admitAgain | change no account but the one that their page was made for
 readGuarded | await form | with a picture make no job once the person may not any more
 control-plane/portal/session/roles.ts by control-plane/portal/test/attacks/every-route.test.ts
@@ -167,7 +167,7 @@ control-plane/portal/session/session-store.ts by control-plane/portal/people/lin
 begin | if ( | a password that changes on sqlite › lets nobody in by the one before it, whoever verified it in time
 control-plane/portal/session/session-store.ts by control-plane/portal/people/people.test.ts
 end | where('user_id' | people who come in › see and end their sessions, and nobody else’s
-control-plane/portal/session/session-store.ts by control-plane/portal/test/attacks/people.test.ts
+control-plane/portal/session/session-store.ts by control-plane/portal/test/attacks/identities.test.ts
 beginSession | await tx. | sessions › signing in again ends the session that the browser had
 control-plane/portal/session/sign-in-path.ts by control-plane/portal/test/attacks/every-route.test.ts
 returnPathOf | && ! | redirects › never leads elsewhere
@@ -181,7 +181,7 @@ SETTLED_STEPS | && retryable | the playground on sqlite › counts the pictures 
 control-plane/portal/sign-in/identity-entry.ts by control-plane/portal/sign-in/provider.test.ts
 personOfIdentity | if (grants | leave nothing here without a group of the list
 changeMembership | await endMembership | may from now on what their groups say, and lose sessions with the group
-control-plane/portal/sign-in/known-browsers.ts by control-plane/portal/test/attacks/people.test.ts
+control-plane/portal/sign-in/known-browsers.ts by control-plane/portal/test/attacks/identities.test.ts
 #sealOf | passwordHash] | a name that somebody typed › has known browsers until the password is another, and few guesses by all of them
 control-plane/portal/sign-in/passwords.ts by control-plane/portal/sign-in/passwords.test.ts: slots of hashing
 #run | networkOf | are shared by network: many addresses of one are one
@@ -198,6 +198,6 @@ SignInThrottle.giveBack | if ( | counts those that succeed, too, once there are 
 control-plane/portal/sign-in/sign-in.ts by control-plane/portal/sign-in/sign-in.test.ts
 withPassword | knownId( | takes a slot of hashing as one who is known in a browser of theirs alone
 withPassword | await passwords | a sign-in that is refused › has done the same work, whether the person is known or not
-control-plane/portal/sign-in/use-links.ts by control-plane/portal/test/attacks/people.test.ts
+control-plane/portal/sign-in/use-links.ts by control-plane/portal/test/attacks/identities.test.ts
 acceptInvitation | if (waitMs | a name that somebody typed › is asked for the password, with a bound, before it joins
 `;

@@ -39,7 +39,7 @@ takeLeftOut | >= REPORT | one that comes just before the minute ends is not told
 program/ports/bounded-messages.ts by inference-node/serving/grpc/strangers.test.ts
 boundMessages | if (headers.bytes > | half a header › as large as it may be is taken of known callers, from direct ones 1 MiB at once
 boundMessages | > bytesMax | half a message › over the bound is refused with a token too, but for the bytes of Matte
-program/ports/chunked-bodies.ts by control-plane/core/http/forms.test.ts
+program/ports/chunked-bodies.ts by control-plane/core/http/uploads-over-sockets.test.ts
 gatherChunks | over = !pieces | a body in tiny chunks › ends the connection of a stranger, however it would be answered
 program/ports/chunked-bodies.ts by program/ports/test/chunked-bodies.test.ts
 gatherChunks | if (over) return | more chunks of 1 than bytes are worth end the connection, once
@@ -59,7 +59,7 @@ program/ports/port-room.ts by program/ports/test/port-room.test.ts
 awaitBody | > max | bodies on their way › of the network with most of them go first, its oldest before the others
 #least | get( | bodies on their way › that are whole and unread are never the ones to go
 #makeRoom | ?? this | a port with few places left › asks accounts last, and of them the one with most
-program/ports/reader-pace.ts by control-plane/core/http/callers.test.ts: readers of result links
+program/ports/reader-pace.ts by control-plane/core/http/slow-callers.test.ts: readers of result links
 tooMany | > unreadBytesMax | > one.bytes | that hold too much memory are cut off, the slowest of the largest account first
 program/semaphore.ts by program/test/semaphore.test.ts: keys of a semaphore
 take | if (own | whose callers all wait leave others room to wait

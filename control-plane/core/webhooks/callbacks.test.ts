@@ -96,7 +96,7 @@ async function submit(more: Record<string, unknown> = HOOK, key: string = random
 
 test('half a pair, wrong text, wrong secret: refused, and nothing is left of it', async t => {
   const { callback_url, callback_secret } = HOOK;
-  // submission/requests.test.ts has the other bad texts.
+  // submission/request-fields.test.ts has the other bad texts.
   for (const [fields, field] of [
     [{ callback_url }, 'callback_secret'],
     [{ callback_secret }, 'callback_url'],
