@@ -114,7 +114,10 @@ export function nodeName({ model }: NodePlace): string {
 /** They apply to the model in `env` only. */
 const OF_GIVEN_MODEL = ['MATTING_QUALITY', 'MATTING_PRECISION'];
 
-/** Also for the command that fetches the model. */
+/**
+ * The environment of a program that uses the node's model: a node, or the command that fetches the
+ * model.
+ */
 export function modelEnv(
   { env, modelDir, addedModelsDir }: SupervisorConfig,
   { model }: Pick<NodePlace, 'model'>,

@@ -87,7 +87,9 @@ export class SupervisedProgram {
     return this.#child?.pid;
   }
 
-  /** Resolves if it ended before `keepUp`: it could not start. */
+  /**
+   * Resolves when the first process ends. If that is before `keepUp`, the program could not start.
+   */
   get firstExit(): Promise<ProgramExit> {
     return this.#firstExit;
   }

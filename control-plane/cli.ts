@@ -4,7 +4,7 @@ import { PACKAGES } from './packages.ts';
 
 const stopped = Promise.withResolvers<void>();
 
-// A reader such as `head` stops reading: the command ends in order, without output.
+// EPIPE: a reader such as `head` has stopped. The command ends without an error.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error;
   stopped.resolve();
@@ -20,5 +20,5 @@ const output = {
 };
 process.exitCode = await runCommand(process.argv.slice(2), output, wholeEnvironment(), PACKAGES);
 
-// A pending check or a kept connection would otherwise hold the terminal.
+// Otherwise a pending check or an idle connection would keep the process running.
 process.stdout.write('', () => process.exit());

@@ -1,12 +1,12 @@
 import type { Environment } from '@matting/program/env.ts';
 
-/** For 32 look-ups for callers and two of the service; look-ups get half of the threads. */
+/** libuv looks up host names on half of its threads, rounded up: 34, of which callers get 32. */
 const THREADS_FOR_LOOKUPS = 67;
 
 /**
- * Gives libuv's pool enough threads for callers' names, whose look-ups by the system cannot be
- * cancelled. Call it before the first file is read, which starts the pool. An existing setting
- * wins.
+ * Gives libuv enough threads to look up callers' host names by the system, which cannot cancel a
+ * look-up. Call it before the first file is read, which starts the threads. Keeps a
+ * `UV_THREADPOOL_SIZE` that is set.
  */
 export function growThreadPool(env: NodeJS.ProcessEnv = process.env): void {
   const isInner = env.MATTING_ALLOW_PRIVATE_ADDRESSES === 'true' || env.MATTING_ALLOWED_NETWORKS;

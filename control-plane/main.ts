@@ -18,7 +18,7 @@ import { PACKAGES } from './packages.ts';
 
 /** Longest wait for the log before the process ends. */
 const LOG_FLUSH_MAX_MS = 1000;
-/** Batched: a write for each line costs 7 % of the time of reading a job. */
+/** A write for each line costs 7 % of the time of reading a job. */
 const LOG_BATCH_BYTES = 4096;
 
 function requireConfig(): ReturnType<typeof loadConfig> {
@@ -48,13 +48,13 @@ let opening: ReturnType<typeof openCore> | undefined;
 let ending: Promise<void> | undefined;
 
 function exit(code: number): void {
-  // A blocked pipe must not keep the process.
+  // A blocked pipe must not keep the process alive.
   setTimeout(() => process.exit(code), LOG_FLUSH_MAX_MS).unref();
   log.flush(() => process.exit(code));
 }
 
 async function drain(): Promise<void> {
-  // A process that is still starting first finishes that, which is short.
+  // A process that is still starting finishes the start first.
   const opened = await opening?.catch(() => undefined);
   await opened?.drain(hurry.signal);
 }
@@ -69,7 +69,6 @@ function end(code: number): void {
   );
 }
 
-/** One line on stderr for the person or supervisor, the whole error in the log. */
 function fail(error: unknown, code = 1): void {
   log.fatal({ err: error }, 'the control plane ends');
   process.stderr.write(`control plane: ${error instanceof Error ? error.message : error}\n`);

@@ -1,5 +1,6 @@
 /**
- * In the order in which they are plugged in. Each loads the rest of itself if its setting is on.
+ * The packages in the order in which they open. Each loads its other files only if its setting is
+ * on.
  */
 import { batches } from '@matting/batches/batches.ts';
 import type { Package } from '@matting/core/package.ts';

@@ -4,10 +4,10 @@
  *
  * | transaction | does                                                                         |
  * |-------------|------------------------------------------------------------------------------|
- * | enterItems  | makes jobs of the next items, each with the credit that was held for it;     |
- * |             | makes cancelled jobs of those of a cancelled batch                           |
+ * | enterItems  | makes jobs of the next items, each with the credit that was held for it; if  |
+ * |             | the batch is cancelled, these jobs are cancelled, too                        |
  * | cancel      | marks the batch: no further item becomes a job that a node gets              |
- * | finish      | ends a batch without waiting items and open jobs, and notifies once          |
+ * | finish      | ends a batch that has no waiting items and no open jobs, and notifies once   |
  */
 import { insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, query, type Schema, transact } from '@matting/database/database.ts';

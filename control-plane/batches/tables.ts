@@ -12,7 +12,7 @@ declare module '@matting/database/database.ts' {
       items: number;
       next_item: number;
       created_at: number;
-      /** Equal to created_at until the batch is finished. The index of the loop. */
+      /** Equal to created_at while the batch is open, for an index of open batches. */
       open_at: number | null;
       cancelled_at: number | null;
       finished_at: number | null;

@@ -1,4 +1,4 @@
-/** Values that several of these interfaces share. A reader takes a field's text in any case. */
+/** Values that several compatible interfaces share. Readers ignore upper and lower case. */
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import { alphaOf, parseColour, readText } from '@matting/proto/contract/finishing/measures.ts';

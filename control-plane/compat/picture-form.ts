@@ -140,7 +140,7 @@ export function requireFormBody<Picture extends string>(fields: FormFields<strin
 }
 
 /**
- * Reads the whole body. The route needs the hook above.
+ * Reads the whole body. The route also needs the hook `requireFormBody`, which checks the headers.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, and that of `manyImages`
  */
 export async function readFormBody<Text extends string, Picture extends string>(

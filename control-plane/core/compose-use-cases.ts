@@ -65,7 +65,7 @@ export function composeDispatch(parts: DispatchParts) {
     security: parts.security,
     log: (level, message, fields) => log[level](fields, message),
   });
-  // Future nodes are unknown, so a job that no live node can do waits like any other.
+  // Nodes that start on demand may have any ability, so a job that no live node can do waits, too.
   const noNodeGraceMs = config.onDemand ? undefined : config.noNodeGraceMs;
   const advertised = followAdverts(fleet, noNodeGraceMs);
   const models = new OfferedModels({
@@ -99,7 +99,7 @@ export function composeDispatch(parts: DispatchParts) {
   return { fleet, dispatcher, advertised, models };
 }
 
-/** Undefined: nodes of any ability may come. */
+/** Reads what the nodes can do. Undefined if nodes of any ability may start on demand. */
 function followAdverts(fleet: Fleet, graceMs: number | undefined) {
   if (graceMs === undefined) return () => undefined;
   const now = () => performance.now();
@@ -143,7 +143,7 @@ interface ServiceParts
   readonly models: OfferedModels;
   readonly readiness: AppServices['readiness'];
   readonly observer: LossObserver & ErasureObserver;
-  /** Absent: the services' defaults; tests narrow them. */
+  /** Tests lower these bounds. */
   readonly uploadSlots?: UploadBounds | undefined;
   readonly resultReaders?: ResultReaderBounds | undefined;
 }

@@ -41,7 +41,6 @@ function readSettings(reader: EnvReader, env: Environment, packages: readonly Pa
   return {
     ...readCoreSettings(reader, env, storageKindsOf(packages)),
     ...readLogSettings(reader),
-    /** Undefined: tracing is off. */
     traces: readTracingSettings(reader),
   };
 }

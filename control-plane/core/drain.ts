@@ -5,23 +5,24 @@
  * |------|---------------------------------------------------------|---------------------------|
  * | 1    | /readyz answers 503, submissions are refused; reads and | at once                   |
  * |      | results get Connection: close                           |                           |
- * | 2    | finishes running attempts, releases the rest            | FINISH_MAX_MS, hurried 0, |
- * |      |                                                         | and GIVE_BACK_MAX_MS      |
- * | 3    | ends the remaining waits: 202 with the job              | at once                   |
- * | 4    | closes the public port after answers under way          | CLOSE_MAX_MS;             |
- * |      |                                                         | hurried: HURRIED_MAX_MS   |
- * | 5    | finishes notifications under way, releases the rest     | DELIVER_MAX_MS or the     |
- * |      |                                                         | rest of DRAIN_MS_MAX,     |
- * |      |                                                         | hurried 0, and            |
+ * | 2    | finishes running attempts, releases the rest            | FINISH_MAX_MS (hurried:   |
+ * |      |                                                         | 0), then GIVE_BACK_MAX_MS |
+ * | 3    | answers the remaining waits with 202 and the job        | at once                   |
+ * | 4    | closes the public port after answers in progress        | CLOSE_MAX_MS (hurried:    |
+ * |      |                                                         | HURRIED_MAX_MS)           |
+ * | 5    | finishes notifications in progress, releases the rest   | DELIVER_MAX_MS, or what   |
+ * |      |                                                         | DRAIN_MS_MAX leaves       |
+ * |      |                                                         | (hurried: 0), then        |
  * |      |                                                         | LET_GO_MAX_MS             |
- * | 6    | closes the registry: nodes go to another replica        | the server's own 1 s      |
- * | 7    | closes the rest, the database last                      | REST_MAX_MS in all        |
+ * | 6    | closes the registry: nodes go to another replica        | REGISTRY_MAX_MS           |
+ * | 7    | closes the rest, the database and the traces last       | REST_MAX_MS in all        |
  *
- * A supervisor that waits 150 s need not kill, even if a database, a node or a receiver hangs.
- * Waits end after the attempts, so that callers whose image is being processed still get it.
+ * A drain ends within 150 s, even if a database, a node or a receiver hangs. Waits end after the
+ * attempts, so that callers whose image is being processed still get it.
  *
- * SIGTERM and SIGINT drain. Again within a second they do nothing, because terminals and npm send
- * them twice; later they hurry. The parent's closed IPC channel hurries, too.
+ * SIGTERM and SIGINT start the drain. A second signal within a second does nothing, because
+ * terminals and npm send them twice. A later one hurries the drain, as does the end of the IPC
+ * channel of the parent.
  */
 
 import { addAbortListener } from 'node:events';
@@ -29,20 +30,20 @@ import { settledWithin } from '@matting/program/waiting.ts';
 import type { Logger } from 'pino';
 
 export const FINISH_MAX_MS = 130_000;
-/** An attempt's 15 s and time to write its end. */
+/** 15 s for an attempt to deliver, and time to write its outcome. */
 const DELIVER_MAX_MS = 18_000;
-/** Result downloads are among them; callers can restart those. */
+/** The answers in progress include result downloads, which callers can repeat. */
 const CLOSE_MAX_MS = 5000;
-/** Time to write that jobs are free again. */
+/** Time to write that jobs are released. */
 const GIVE_BACK_MAX_MS = 5000;
 const LET_GO_MAX_MS = 2000;
 const REST_MAX_MS = 6000;
 /** Enough for the short answers of the waits that just ended. */
 const HURRIED_MAX_MS = 500;
-/** The registry's own SHUTDOWN_GRACE_MS. */
+/** Equal to the registry's SHUTDOWN_GRACE_MS. */
 const REGISTRY_MAX_MS = 1000;
 const AFTER_DELIVERIES_MS = LET_GO_MAX_MS + REGISTRY_MAX_MS + REST_MAX_MS;
-/** Deliveries get what runs and answers leave. */
+/** Notifications add nothing: they get the time that earlier steps leave. */
 export const DRAIN_MS_MAX = FINISH_MAX_MS + GIVE_BACK_MAX_MS + CLOSE_MAX_MS + AFTER_DELIVERIES_MS;
 
 export interface DrainSteps {
@@ -106,7 +107,7 @@ interface Finishing {
   readonly work: (limitMs: number) => Promise<void>;
   readonly giveBack: () => void;
   readonly limitMs: number;
-  /** From the limit, or from the hurry, until the run is abandoned. */
+  /** Begins at `limitMs` or at the hurry. Then the leases must run out. */
   readonly giveBackMaxMs: number;
 }
 

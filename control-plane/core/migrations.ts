@@ -10,7 +10,7 @@ import { looks } from './migrations/0013-looks.ts';
 import { noCheckpoints } from './migrations/0014-no-checkpoints.ts';
 import type {} from './tables.ts';
 
-/** Runs before the series of packages. */
+/** They run before the migrations of packages. */
 export const CORE_MIGRATIONS: MigrationSeries = {
   migrations: dialect => ({
     '0006-baseline': baseline(dialect),

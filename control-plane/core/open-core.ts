@@ -1,9 +1,10 @@
 /**
  * Makes every long-lived object of the core and plugs the packages in. The order of a start:
  *
- * 1. Storage, secrets key and database: checked, migrated, proven. Nothing listens yet.
- * 2. The core's services, then the packages, which get them.
- * 3. Metrics, registry and public port listen. A port in use ends the start and closes everything.
+ * 1. Storage and database open, and the database is migrated. Nothing listens yet.
+ * 2. The core's services are made, then the packages, which get them.
+ * 3. The secrets key is checked. Metrics, registry and public port listen. A port in use ends the
+ *    start and closes everything.
  * 4. The fleet watch, the dispatcher, notifications and the sweeper start.
  */
 
@@ -48,13 +49,11 @@ import type { Stores } from './stores.ts';
 import { webhookDelivery } from './webhooks/send-webhooks.ts';
 
 export interface ControlPlane {
-  /** As bound, also if the configuration has 0. */
   readonly ports: { readonly http: number; readonly registry: number; readonly metrics: number };
   /** Call it once. */
   drain(hurry: AbortSignal): Promise<void>;
 }
 
-/** Unique by its random part, readable by the host's name. */
 export function createReplicaId(): string {
   const host = hostname().replaceAll(/[^A-Za-z0-9.-]/g, '-');
   return `${host.slice(0, 40)}-${randomUUID().slice(0, 8)}`;
@@ -67,12 +66,14 @@ interface CoreOptions {
   readonly timing?: Partial<Timing> | undefined;
 }
 
-/** Rejects with nothing left open; an expected error of a start has one line for the operator. */
+/**
+ * Closes everything if it rejects. The message of an expected error is one line for the operator.
+ */
 export async function openCore(
   config: Config,
   { log, replicaId, about, timing }: CoreOptions,
 ): Promise<ControlPlane> {
-  // grpc would write to stderr, which is for the one line about an end.
+  // By default grpc writes to stderr, which is reserved for the one line on why the process ends.
   const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
   setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
   const metrics = new ControlMetrics(
@@ -122,7 +123,7 @@ function warnOfGuardExceptions(config: Config, log: Logger): void {
   }
 }
 
-/** Such notifications wait for a replica that has their key. */
+/** Notifications sealed with another key wait for a replica that has it. */
 async function warnOfSecretsOfOtherKeys(stores: Stores, secrets: CallbackSecrets, log: Logger) {
   const count = await stores.outbox.countSealedWithOthers(secrets.keyIds);
   if (count === 0) return;
@@ -131,7 +132,7 @@ async function warnOfSecretsOfOtherKeys(stores: Stores, secrets: CallbackSecrets
 
 type Running = Awaited<ReturnType<typeof composeRunning>>;
 
-/** Rejects with nothing left open. */
+/** Closes everything if it rejects. */
 async function compose(base: Base) {
   try {
     const running = await composeRunning(base);
@@ -388,7 +389,6 @@ function composeDrain({ tls, nodeTokens, stores, tracing }: Base, running: Runni
   };
 }
 
-/** Fewer connections to the public port cause a warning. */
 const CONNECTIONS_FEW = 4096;
 
 async function start(

@@ -26,7 +26,7 @@ export const TIMING = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
 
 export type Timing = Readonly<typeof TIMING>;
 
-/** Rejects with nothing left open. The caller closes `tls` and `stores`. */
+/** Closes everything if it rejects. Otherwise the caller closes `tls` and `stores`. */
 export async function openResources(
   config: Config,
   log: Logger,
@@ -48,7 +48,7 @@ export async function openResources(
       migrations: 'run',
       packages: migrationsOf(config.packages.map(({ use }) => use)),
     });
-    // The pool keeps what it read at the start.
+    // The pool keeps the certificates that it read at the start.
     const databaseEnds = databaseCertificates(config.databaseUrl);
     warnOfEnds(databaseEnds, log);
     const ends: MattingEndOptions = {
@@ -81,6 +81,5 @@ export interface Base extends Awaited<ReturnType<typeof openResources>> {
   readonly events: JobEvents;
   readonly guard: OutgoingGuard;
   readonly metrics: ControlMetrics;
-  /** Undefined: tracing is off. */
   readonly tracing: Tracing | undefined;
 }

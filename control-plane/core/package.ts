@@ -1,5 +1,3 @@
-/** What a package gives the core and gets from it. A package whose setting is off is not loaded. */
-
 import type { KeyRevokedStep } from '@matting/accounts/keys/change-api-keys.ts';
 import type { KeyUses } from '@matting/accounts/keys/key-uses.ts';
 import type { ManageKeys } from '@matting/accounts/keys/manage-keys.ts';
@@ -40,7 +38,10 @@ export interface Package<Settings = unknown> {
   readonly submission?: SubmissionStep;
   readonly keyRevoked?: KeyRevokedStep;
   readonly ledgerAudit?: LedgerAuditPart;
-  /** Absent: groups count as asynchronous jobs. The first package that has it decides. */
+  /**
+   * How groups' jobs share the queue. The first package that has this decides. Default: as
+   * asynchronous jobs.
+   */
   readonly placement?: GroupPlacement;
   readonly storageKind?: StorageKind;
   readonly loadCommands?: () => Promise<AddCommands>;
@@ -84,7 +85,7 @@ export interface CoreStores {
     'find' | 'findForKey' | 'list' | 'noteLooked' | 'openOf' | 'search'
   >;
   readonly ledger: Pick<Stores['ledger'], 'balances' | 'lines' | 'list'>;
-  /** With the leases of the outbox, for attempts to send mails. */
+  /** A package that sends mails leases them by these methods. */
   readonly outbox: DeliveryParts['outbox'] & Pick<Stores['outbox'], 'list' | 'mailsWaiting'>;
 }
 
@@ -103,7 +104,7 @@ export interface CoreServices
   > {
   readonly blobs: Pick<BlobStore, 'openRead' | 'remove'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
-  /** Tells this replica at once about an end. */
+  /** Tells this replica at once that a job has ended or that a notification is due. */
   readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
   readonly keyUses: Pick<KeyUses, 'note'>;
   readonly manageKeys: ManageKeys;
@@ -118,7 +119,7 @@ export interface CoreServices
 export interface PackageParts {
   readonly httpInterface?: HttpInterface | undefined;
   readonly operatorPages?: ((app: FastifyInstance) => void) | undefined;
-  /** Run from when the ports listen until the drain. */
+  /** They run from when the ports listen until the drain. */
   readonly loops?: readonly Loop[];
   readonly removals?: readonly Removal[];
 }

@@ -33,13 +33,13 @@ const FAILED_EXIT_CODE = 1;
 /** EX_USAGE of sysexits.h: the command line is wrong. */
 const USAGE_EXIT_CODE = 64;
 
-/** Other commands come last. */
+/** Commands not listed here come last. */
 const HELP_ORDER = [
   ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'batches', 'mails', 'nodes'],
   ...['orders', 'storage', 'doctor', 'backup', 'restore', 'webhooks'],
 ];
 
-/** May create the database or change its tables. */
+/** They may create the database or change its tables. */
 const SETTING_UP: readonly string[] = ['migrate', 'bootstrap'];
 
 export async function runCommand(
@@ -70,7 +70,7 @@ export async function runCommand(
   }
 }
 
-/** Undefined: a bug of the program, so the caller prints the stack. */
+/** @returns undefined for a bug, whose stack the caller prints */
 function expectedExitCode(error: unknown): number | undefined {
   if (error instanceof ConfigError) return CONFIG_EXIT_CODE;
   const known = [
@@ -84,7 +84,7 @@ function expectedExitCode(error: unknown): number | undefined {
   return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
 }
 
-/** Appends the message of the database or the system, the useful part in an outage. */
+/** Appends the message of the database or the system, which says what failed in an outage. */
 function errorText(error: Error): string {
   const { message, cause } = error;
   const causeMessage =
@@ -116,7 +116,7 @@ function createProgram(context: CliContext, output: CliOutput, ofPackages: reado
   });
 }
 
-/** Except for commands that define it or print nothing else. */
+/** Skips commands that define it themselves, and `lifecycle`, which prints only JSON. */
 function addJsonOptions(command: Command): void {
   for (const sub of command.commands) addJsonOptions(sub);
   const isOwn = command.options.some(({ long }) => long === '--json');
@@ -125,7 +125,6 @@ function addJsonOptions(command: Command): void {
 }
 
 const WAIT_S_MAX = 3600;
-/** Between two tries; a try at a silent host takes seconds itself. */
 const RETRY_MS = 1000;
 
 function addMigrateCommand(program: Command, context: CliContext): void {

@@ -40,7 +40,7 @@ const DATABASE_FORM = 'mysql://user:password@host:3306/database or sqlite:/path/
 const PREVIOUS_KEY = 'MATTING_SECRETS_KEY_PREVIOUS';
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
 
-/** libuv's default; at most half of the threads, rounded up, resolve names. */
+/** libuv's default. Half of the threads, rounded up, look up host names. */
 const THREADS_DEFAULT = 4;
 const OWN_LOOKUPS = 2;
 
@@ -65,7 +65,6 @@ export function readCoreSettings(
     modelsOffered: readModelsOffered(reader, SELECTABLE_NAME),
     ...readLimits(reader.section('Limits')),
     ...readOutgoing(reader.section('URLs of callers and webhooks')),
-    /** Look-ups by the system's resolver at once. */
     systemLookupsMax: systemLookupsMax(env),
     onDemand: reader.section('Nodes on demand').boolean('MATTING_NODES_ON_DEMAND', {
       about: `Accepts jobs while no node lives, for nodes that
@@ -78,8 +77,7 @@ export function readCoreSettings(
 function systemLookupsMax(env: Environment): number {
   const threads = Number.parseInt(env.UV_THREADPOOL_SIZE ?? '', 10) || THREADS_DEFAULT;
   const lookups = Math.ceil(threads / 2);
-  // Leaves callers both look-ups if there are only two: an account gets one, so another account
-  // finds one free.
+  // With only two look-ups, callers may use both: an account uses one, so another finds one free.
   return Math.max(Math.min(2, lookups), lookups - OWN_LOOKUPS);
 }
 
@@ -166,7 +164,7 @@ export function readListenAddress(whole: EnvReader) {
   return { host, port, baseUrl: readBaseUrl(reader, host, port) };
 }
 
-/** The URL holds a password, so it is never logged; paths are absolute. */
+/** The URL may hold a password, so it is never logged. Paths are absolute. */
 function readDatabase(whole: EnvReader) {
   const reader = whole.section('Database and storage');
   const dataDir = readDataDir(reader);
@@ -242,7 +240,7 @@ function readLimits(reader: EnvReader) {
   };
 }
 
-/** Without a trailing slash; links use it, never the Host header. */
+/** Links begin with it, never with the Host header. */
 function readBaseUrl(reader: EnvReader, host: string, port: number): string {
   const given = readGivenBaseUrl(reader);
   if (given === undefined) {
@@ -259,10 +257,11 @@ function readBaseUrl(reader: EnvReader, host: string, port: number): string {
 function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {
   const reader = whole.section('Secrets');
   return {
-    /** Nodes see the first; each is accepted from them. */
+    /** The service shows nodes the first, and accepts each of them. */
     nodeTokens: readNodeTokens(reader, `set: ${TOKEN_FORM}`),
     /**
-     * The 32-byte key that seals. Undefined, with SQLite only: the key file in the data directory.
+     * The 32-byte key that encrypts secrets. Undefined only with SQLite, whose key file is in the
+     * data directory.
      */
     secretsKey: readSecretsKey(reader, databaseUrl),
     secretsKeyPrevious: reader.parsed(PREVIOUS_KEY, SECRETS_KEY_FORM, parseSecretsKey, {
@@ -279,7 +278,6 @@ function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {
 }
 
 function readSecretsKey(reader: EnvReader, databaseUrl: string | undefined): Buffer | undefined {
-  // SQLite has one control plane, whose key lies next to its database.
   const absent = databaseUrl?.startsWith('sqlite:') ? { default: undefined } : {};
   return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey, {
     about: `The key that encrypts callback secrets and the texts of waiting mails and notifications. Set
@@ -311,7 +309,6 @@ export function requireDistinctPorts(reader: EnvReader, config: CoreSettings): v
   ] as const;
   for (const [variable, port] of named) {
     const other = ports.get(port);
-    // 0 means any free port, so two zeros do not conflict.
     if (other !== undefined && port !== 0) reader.problem(variable, `another port than ${other}`);
     ports.set(port, variable);
   }

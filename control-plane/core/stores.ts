@@ -35,7 +35,6 @@ export interface PackageSteps {
 
 const NO_STEPS: PackageSteps = { submission: [], keyRevoked: [], ledgerAudit: [] };
 
-/** They end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
 export type Stores = Omit<StoresWithoutEnds, 'groups' | 'queue'> & {
@@ -44,7 +43,7 @@ export type Stores = Omit<StoresWithoutEnds, 'groups' | 'queue'> & {
   readonly unsettled: UnsettledJobs;
 };
 
-/** On an open, current database, which `close` closes. */
+/** @param database open and migrated; `close` closes it */
 export function createStores(
   database: Database,
   options: MattingEndOptions,

@@ -6,10 +6,10 @@
 import type { Generated } from 'kysely';
 import type { CallbackStatus } from './jobs/job-callback.ts';
 
-/** How the last audit ended: one row. */
+/** One row: how the last audit ended. */
 interface LedgerAuditsTable {
   kind: 'full';
-  /** Always 0. */
+  /** Unused: always 0. */
   jobs_checked_to: number;
   last_started_at: number | null;
   last_finished_at: number | null;
@@ -18,7 +18,7 @@ interface LedgerAuditsTable {
 
 /** docs/adr/0066 describes the parts of a job's row. */
 interface RequestColumns {
-  /** Still to download: image_url, or else background_url. */
+  /** The address to download next: first image_url, then background_url. */
   source_url: string | null;
   input_blob: string | null;
   input_bytes: number | null;
@@ -26,13 +26,13 @@ interface RequestColumns {
   input_width: number | null;
   input_height: number | null;
   output_format: string;
-  /** The answer if no subject is seen; null: a result. */
+  /** `fail`: a job whose image shows no subject fails. null: it succeeds. */
   no_subject: 'fail' | null;
   /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
   finishing: string | null;
   /** Pixels of the requested frame; null: the input's, or unknown. */
   frame_pixels: number | null;
-  /** Set until the job is final, downloaded or not. */
+  /** Kept after the download, until the job is final. */
   background_url: string | null;
   /** JSON of the stored JobInput. */
   background: string | null;
@@ -46,9 +46,9 @@ interface RequestColumns {
 }
 
 interface ResultColumns {
-  /** Null again after the sweep. */
+  /** Null again once the blob is removed. */
   result_blob: string | null;
-  /** Equal to expires_at while result_blob is set: the sweeper's index. */
+  /** Equal to expires_at while result_blob is set, for an index of expired results. */
   result_blob_expires_at: number | null;
   /** SHA-256 of the token; the token itself is only stored sealed. */
   result_token: string | null;
@@ -101,7 +101,6 @@ declare module '@matting/queue/tables.ts' {
   interface JobsTable extends RequestColumns, ResultColumns, CallbackColumns, FamilyColumns {}
 }
 
-/** results/lost-result-store.ts */
 interface LostResultsTable {
   job_id: string;
   account_id: string;
@@ -112,7 +111,6 @@ interface LostResultsTable {
   settled_at: number | null;
 }
 
-/** core/webhooks/outbox-store.ts */
 interface OutboxTable {
   /** The job's id for a job's end; otherwise an id that no job has. */
   id: string;
@@ -128,7 +126,7 @@ interface OutboxTable {
   secret: Uint8Array | null;
   /** Empty for mails. */
   secret_key_id: string | null;
-  /** When the secret must be erased, delivered or not. */
+  /** When the secret must be erased, even if undelivered. */
   secret_erase_at: number | null;
   status: CallbackStatus;
   attempts: number;
@@ -137,7 +135,7 @@ interface OutboxTable {
   last_error: string | null;
   last_attempt_at: number | null;
   last_duration_ms: number | null;
-  /** core/webhooks/attempt-log.ts; null: no attempt was made. */
+  /** See attempt-log.ts; null: no attempt was made. */
   attempt_log: string | null;
   next_attempt_at: number | null;
   lease_holder: string | null;
@@ -149,7 +147,7 @@ interface OutboxTable {
   event: string | null;
 }
 
-/** At most one row, which only the right secrets key opens. */
+/** At most one row: a text that only the right secrets key opens. */
 interface SecretsCanaryTable {
   id: string;
   key_id: string;
@@ -157,16 +155,15 @@ interface SecretsCanaryTable {
   created_at: number;
 }
 
-/** core/retention/sweep-store.ts */
 interface SweepsTable {
   id: string;
   lease_holder: string | null;
   lease_expires_at: number | null;
   fence: number;
-  /** The current part of the walk over the blobs; WALK_PARTS: it has ended. */
+  /** The current part of the walk over the blobs, or WALK_PARTS once the walk has ended. */
   walk_part: number;
   walk_began_at: number | null;
-  /** Releases up to 0.3.0 keep their place in a review of live results here. */
+  /** Only releases up to 0.3.0 use these three columns. */
   look_due_at: number | null;
   look_after_at: number | null;
   look_after_id: string | null;

@@ -55,7 +55,7 @@ interface AlsoDone {
   readonly lines: readonly string[];
 }
 
-/** @param also a package's part on the same database, after the account exists */
+/** @param also what a package does on the same database, once the account exists */
 export async function bootstrap(
   context: CliContext,
   { account, credits }: BootstrapOptions,

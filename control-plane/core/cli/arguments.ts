@@ -31,7 +31,7 @@ export const parseCredits = typed(text => {
   return isCreditAmount(credits) ? credits : undefined;
 }, `Use a whole number of credits from 1 to ${CREDITS_AMOUNT_MAX}.`);
 
-/** @param refusal for any other text; reads at most nine digits */
+/** Takes at most nine digits. @param refusal the message for any other text */
 export function wholeNumber(
   min: number,
   max: number,

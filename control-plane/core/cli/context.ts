@@ -45,7 +45,6 @@ export class CliContext {
   readonly #output: CliOutput;
   readonly environment: Environment;
   readonly packages: CliPackages;
-  /** True for `--json`. Set before the command runs. */
   json = false;
   /** The command may create the database. Set before the command runs. */
   setsUp = false;
@@ -60,7 +59,6 @@ export class CliContext {
     this.#output.out(`${text}\n`);
   }
 
-  /** Progress for people; with `--json` it prints nothing. */
   progress(text: string): void {
     if (!this.json) this.print(text);
   }
@@ -79,13 +77,12 @@ export class CliContext {
     return ending.signal;
   }
 
-  /** Prints one JSON value for scripts, or lines for people. */
   report(value: unknown, lines: () => string[]): void {
     if (this.json) this.print(JSON.stringify(value));
     else for (const line of lines()) this.print(line);
   }
 
-  /** Unless the command sets up, the database must exist and be current. */
+  /** The database must exist and be current, unless the command may create it. */
   async withStores<T>(
     work: (stores: StoresWithoutEnds, database: Database) => Promise<T>,
   ): Promise<T> {
@@ -121,7 +118,6 @@ export class CliContext {
     return (text: string, id: string) => secrets.sealText(text, mailBody(id));
   }
 
-  /** Warnings go to the operator; success prints nothing. */
   get log(): StoreLog {
     const warn = (_: unknown, message?: string) => {
       if (message !== undefined) this.warn(message);

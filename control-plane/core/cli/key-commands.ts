@@ -1,4 +1,4 @@
-/** Only create and rotate print the key, once; it is never stored. */
+/** Only `create` and `rotate` print a key, and only once. The service stores its hash. */
 
 import { apiKeyIdOf } from '@matting/accounts/keys/api-key-token.ts';
 import {
@@ -136,7 +136,7 @@ async function revokeKey(context: CliContext, typed: string) {
   ]);
 }
 
-/** @throws CommandError: no such key. Does not repeat the text, which may be a whole key */
+/** The error does not repeat `typed`, which may be a whole key. @throws CommandError */
 async function withKey<T>(
   context: CliContext,
   typed: string,

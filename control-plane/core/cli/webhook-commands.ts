@@ -1,4 +1,4 @@
-/** Prints a URL's receiver only, never the URL. */
+/** Prints only the host and port of a callback URL. */
 
 import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
@@ -88,7 +88,7 @@ function eventOf(body: Buffer): { job_id?: string | undefined; type?: string | u
 }
 
 const LISTEN_PORT = 8095;
-/** The contract's rule of callback_secret. */
+/** The contract's rule for callback_secret. */
 const SECRET = /^[\x20-\x7e]{24,128}$/;
 
 interface ListOptions {

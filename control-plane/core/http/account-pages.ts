@@ -5,17 +5,17 @@ import type { ViewedJob } from '../jobs/job.ts';
 
 export interface AccountPage {
   /**
-   * The list is at `/account/<name>`, a thing at `/account/<name>/<id>`. A form posts an action to
+   * The list is at `/account/<name>`, an item at `/account/<name>/<id>`. A form posts an action to
    * `/account/<name>/<id>/<action>`.
    */
   readonly name: string;
   readonly words: Readonly<Record<'en' | 'zh-CN', AccountPageWords>>;
-  /** The type of webhooks about a thing. */
+  /** The event type of webhooks about an item. */
   readonly event?: string;
   readonly actions: Readonly<Record<string, AccountAction>>;
   /** The newest first; bounded. */
   list(accountId: string): Promise<readonly AccountThing[]>;
-  /** Its jobs from position `from` on, perhaps only some. Undefined: no such thing. */
+  /** The item and its jobs from position `from` on, perhaps not all. Undefined: no such item. */
   find(
     id: string,
     of: {
@@ -27,11 +27,11 @@ export interface AccountPage {
 }
 
 interface AccountAction {
-  /** owners: whoever may cancel jobs. members: whoever may correct results. */
+  /** owners: people who may cancel jobs. members: people who may correct results. */
   readonly by: 'owners' | 'members';
   /**
-   * Resolves with the message for the page, a name in `said`; undefined: the account has no such
-   * thing.
+   * Resolves with the page's message, a name in `words.said`. Undefined: the account has no such
+   * item.
    * @throws what the actor's `refusal` resolves with
    */
   act(
@@ -43,8 +43,8 @@ interface AccountAction {
 type Texts<Name extends string = string> = Readonly<Record<Name, string>>;
 
 /**
- * `ended`: such as `{done} of {all}`. `part`: such as `Picture {number}`, a job without a
- * reference. `confirm`: the question before an action.
+ * `ended`: such as `{done} of {all}`. `part`: names a job without a reference, such as `Picture
+ * {number}`. `confirm`: the question before an action.
  */
 interface AccountPageWords
   extends Texts<'title' | 'lead' | 'created' | 'state' | 'progress' | 'failed' | 'thing' | 'ended'>,
@@ -60,7 +60,7 @@ interface AccountThing {
   readonly name: string | null;
   readonly apiKeyId: string;
   readonly createdAtMs: number;
-  /** A name in the words' `states`. */
+  /** A name in `words.states`. */
   readonly state: string;
   readonly tone: 'neutral' | 'accent' | 'good';
   readonly ended: number;
@@ -70,7 +70,7 @@ interface AccountThing {
 }
 
 interface AccountThingPage extends AccountThing {
-  /** Null: the page reloads by itself. */
+  /** Null while jobs are open; the page then reloads by itself. */
   readonly finishedAtMs: number | null;
   readonly counts: Readonly<Record<string, number>>;
   /** In order of position; bounded. */

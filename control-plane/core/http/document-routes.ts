@@ -177,11 +177,10 @@ function problemExample(code: ErrorCode): JsonObject {
 type Headers = Readonly<Record<string, string>>;
 const JSON_HEADERS: Headers = { 'content-type': 'application/json' };
 
-/** A package that serves documents for people describes them here. */
 export interface DocumentPages {
   readonly homePath: string;
   readonly docsPath: string;
-  /** For browsers, and as Markdown for programs. */
+  /** The page of errors, for browsers, and as Markdown for programs. */
   errors(document: unknown): { html(): string; markdown(): string };
   readonly headers: Headers;
 }
@@ -190,9 +189,7 @@ interface DocumentOptions {
   readonly document: ServedDocument;
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
-  /** If absent, the documents are served as they are, for programs. */
   readonly pages: DocumentPages | undefined;
-  /** The path of the base URL, which callers write before each path. */
   readonly pathPrefix: string;
 }
 
@@ -224,7 +221,7 @@ function registerRoot(app: FastifyInstance, { pages, pathPrefix }: DocumentOptio
   });
 }
 
-/** Complete once every route is registered, so rendered for a request only. */
+/** Rendered for a request, once every route is registered. */
 export type ServedDocument = ReturnType<typeof servedDocument>;
 
 export function servedDocument(app: FastifyInstance, sources: DocumentSources) {
@@ -251,7 +248,7 @@ interface Prepared {
   readonly headers: Headers;
 }
 
-/** Renders at the first request, not at the start. */
+/** Renders at the first request. */
 function prepare(render: () => string, headers: Headers): Prepared {
   let body: Buffer | undefined;
   return {

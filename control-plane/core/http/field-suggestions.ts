@@ -6,7 +6,8 @@ const HEADERS: readonly (readonly [header: string, ...names: string[]])[] = [
 ];
 
 /**
- * What to send instead of a misspelt field of /v1. @param known fields of this form of the body
+ * What to send instead of a misspelt field of /v1.
+ * @param known the fields of this kind of body
  * @param missing a required field that the request lacks
  */
 export function suggestField(name: string, known: readonly string[], missing = ''): string {

@@ -37,7 +37,7 @@ interface KeyServices {
 }
 
 /**
- * Runs again after the body: headers sent before a revocation create no job after it.
+ * Runs again after the body, so that a key that was revoked meanwhile creates no job.
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY, KEY_NOT_ALLOWED
  */
 export function requireApiKey(
@@ -78,7 +78,7 @@ export function callerRecheck(
   };
 }
 
-/** True also for a key that may not make this request. */
+/** True even if the key may not make this request. */
 export function hasKnownKey(request: FastifyRequest): boolean {
   return callers.has(request);
 }
@@ -126,7 +126,8 @@ function bearerTokenOf(request: FastifyRequest): string {
 }
 
 /**
- * X-Api-Key, else Authorization: Bearer: with X-Api-Key, Authorization may be a proxy's.
+ * Reads X-Api-Key, otherwise Authorization: Bearer. If both are sent, Authorization may be a
+ * proxy's.
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
  */
 export function apiKeyOf(request: FastifyRequest): string {
@@ -223,7 +224,7 @@ export function createHeaderChecks(
     submission: submissionOf(requireBodyForm),
     submissionOf,
     read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
-    /** Changes jobs, but is as cheap as a read. */
+    /** Counts as a read, since it costs no more. */
     deletion: [apiKey, readKey, reads] satisfies Check[],
     account: [requireApiKey(services, 'account'), readKey, reads] satisfies Check[],
     models: [requireApiKey(services, undefined), readKey, reads] satisfies Check[],

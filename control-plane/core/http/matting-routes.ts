@@ -20,7 +20,7 @@ import type { AppServices } from './app-services.ts';
 import { callerOf, type HeaderChecks } from './header-checks.ts';
 import { correctionBodyReaderOf, mattingBodyReaderOf } from './read-matting-body.ts';
 
-/** Most photos are done by then. */
+/** Most photos are done after this time. */
 export const POLL_AFTER_S = 2;
 /** Marks an answer about a job that had ended before this request. */
 const REPLAYED = 'idempotent-replayed';
@@ -64,7 +64,7 @@ class MattingRoutes {
   async submitSync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
     const preferences = parsePrefer(request.headers.prefer);
     const waits = !preferences.respondAsync || preferences.waitS !== undefined;
-    // Prefer decides only the wait.
+    // Prefer decides only the wait, Accept the kind of answer.
     const accepts = acceptedAnswers(request.headers.accept);
     const mode = waits ? 'sync' : 'async';
     const submitted = await this.#submit(request, reply, { mode, accepts });
@@ -84,7 +84,7 @@ class MattingRoutes {
     return reply.code(200).send(this.#parts.jobViews.view(job));
   }
 
-  /** Waits only for Prefer: wait=n, and even then answers like `submitAsync`. */
+  /** Waits only if Prefer has wait=n. Always answers like `submitAsync`. */
   async correct(request: FastifyRequest, reply: FastifyReply, corrects: string) {
     const preferences = parsePrefer(request.headers.prefer);
     const { waitS } = preferences;
@@ -97,7 +97,7 @@ class MattingRoutes {
     return this.#answerWithoutWaiting(reply, ended);
   }
 
-  /** Removes the stored body unless it creates a job. */
+  /** Removes the stored images unless they belong to a new job. */
   async #submit(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -130,7 +130,7 @@ class MattingRoutes {
     }
   }
 
-  /** Every error names the job, which exists. */
+  /** The job exists, so every error names it. */
   async #answerPicture(reply: FastifyReply, job: ViewedJob, created: boolean) {
     const { resultDownload, resultReaders, jobViews } = this.#parts;
     let file: ResultFile;
@@ -174,7 +174,7 @@ class MattingRoutes {
   }
 }
 
-/** A wait beyond the service's limit is not honoured. */
+/** A wait beyond the service's limit is not named. */
 function setPreferenceApplied(reply: FastifyReply, preferences: Preferences, waitMs: number): void {
   const { respondAsync, waitS } = preferences;
   const applied = [

@@ -1,4 +1,4 @@
-/** A port of its own, so that a proxy of the public port cannot expose it. */
+/** This port is separate, so that a proxy of the public port cannot expose it. */
 import { onAnswerEnd } from '@matting/http/answer-end.ts';
 import { awaitBodies, createPort, operatorConnectionsMax } from '@matting/http/connections.ts';
 import { answeredCodeOf } from '@matting/http/error-handler.ts';
@@ -28,18 +28,17 @@ import {
 } from '../operator/operate-jobs.ts';
 import type { OperatorServices } from './app-services.ts';
 
-/** Only small forms have bodies here, with a limit of their own: FORM_MS_MAX. */
+/** Bodies are small forms, with a limit of their own: FORM_MS_MAX. */
 const REQUEST_TIMEOUT_MS = 10_000;
-/** Longest delay until the server notices a slow caller. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
-/** Share of connections kept free of waiting requests; share that may wait for a body. */
+/** The share that waiting connections must leave free, and the share that may wait for a body. */
 const SPARE_SHARE = 0.25;
 const BODIES_SHARE = 0.25;
 const UNREAD_ANSWERS_MAX = 32;
 
 interface OperatorAppOptions {
   readonly baseUrl: string;
-  /** An address, or the host name of requests to this port. */
+  /** The listening address. Requests may name it as their host. */
   readonly host: string;
   /** Undefined: /operator is off. */
   readonly operatorKey: string | undefined;
@@ -65,7 +64,7 @@ export function buildOperatorApp(
       http: { connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS },
     },
   });
-  // No key is known before a form or header is read.
+  // Every connection is treated as unknown, since keys come in forms and headers.
   const room = guardHttpServer(app.server, {
     spareShare: SPARE_SHARE,
     bodiesShare: BODIES_SHARE,

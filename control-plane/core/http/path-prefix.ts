@@ -1,12 +1,12 @@
 /** For a base URL with a path: the proxy in front strips the path, so answers must add it again. */
 import type { FastifyInstance } from 'fastify';
 
-/** Pages quote addresses with double quotes, and escape such text elsewhere. */
+/** Pages write addresses in double quotes, and escape quotes in other text. */
 const ADDRESS = /(\s(?:href|src|action|formaction|poster)=")(?=\/(?!\/))/g;
 const MARKDOWN_LINK = /(\]\()(?=\/(?!\/))/g;
 const PATH = /^\/(?!\/)/;
 
-/** Without its last slash; empty if it has no path. */
+/** Empty if the URL has no path. */
 export function pathPrefixOf(baseUrl: string): string {
   return new URL(baseUrl).pathname.replace(/\/$/, '');
 }

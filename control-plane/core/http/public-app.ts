@@ -36,16 +36,16 @@ import { addPathPrefix, pathPrefixOf } from './path-prefix.ts';
 import type { Readiness, ReadinessCause } from './readiness.ts';
 import { registerResultRoutes } from './result-routes.ts';
 
-/** 72 MiB arrive in time over 5 Mbit/s. */
+/** The largest body, 72 MiB, needs about 5 Mbit/s. */
 const REQUEST_TIMEOUT_MS = 120_000;
 const HEADERS_TIMEOUT_MS = 15_000;
 /** Longest delay until the server notices a slow caller. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
 /** Longer than a load balancer's usual 60 s, so that the balancer closes first. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
-/** Added to the longest wait; then an idle connection closes. */
+/** An idle connection closes this long after the longest wait. */
 const IDLE_TIMEOUT_MARGIN_MS = 30_000;
-/** Large, so that the routes judge parameters and answer the contract's errors. */
+/** Large, so that the routes check parameters and answer the contract's errors. */
 const PARAM_LENGTH_MAX = 16 * 1024;
 const NEGOTIATED_PATH = '/v1/matting';
 
@@ -58,7 +58,7 @@ export interface HttpInterface {
   /** If absent, the documents are served as they are, for programs. */
   readonly documentPages?: DocumentPages;
   readonly openApi?: OpenApiPart;
-  /** Pages for a package that has an account area. */
+  /** Pages that a package with an account area shows. */
   readonly accountPages?: readonly AccountPage[];
 }
 
@@ -75,15 +75,14 @@ interface AppOptions extends ConnectionsOptions {
   readonly baseUrl: string;
   readonly syncWaitMs: number;
   readonly readsRequireIdempotencyKey: boolean;
-  /** Tried in this order for the error writer of a request. */
+  /** The first that has an error writer for a request writes the errors. */
   readonly interfaces: readonly HttpInterface[];
   readonly trustedProxies: readonly string[];
   readonly version: string;
-  /** The text of docs/errors.md. */
   readonly errorsPage: string;
   readonly logger?: FastifyBaseLogger | undefined;
   readonly tracing?: Tracing | undefined;
-  /** Runs for each method of each route, by its pattern, before any request. */
+  /** Called with each route's pattern and method, before any request. */
   readonly onRoute?: ((route: string, method: string, options: RouteOptions) => void) | undefined;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
 }

@@ -43,7 +43,7 @@ type FormField = TextField | FileField | 'image_base64';
 
 const FORM_FIELDS: readonly FormField[] = [...FILE_FIELDS, ...MATTING_FIELDS];
 
-/** The body of such a request is the picture. */
+/** The fields of a query, if the body is the picture itself. */
 const QUERY_FIELDS = MATTING_FIELDS.filter(field => field !== 'image_base64');
 
 const SOURCES = ['image_file', 'image_url', 'image_base64'] as const;
@@ -69,7 +69,7 @@ export class MattingForm {
   readonly #refused: readonly string[];
   #target: Target | undefined;
 
-  /** @param refused such as the image in a correction */
+  /** @param refused fields, such as the image in a correction */
   constructor(uploads: RequestUploads, refused: readonly string[] = []) {
     this.#uploads = uploads;
     this.#refused = refused;
@@ -169,8 +169,8 @@ export const NOT_IN_A_QUERY: readonly string[] = [
 ];
 
 /**
- * @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8;
- *   INVALID_PARAMETER: a URL, a secret or a file
+ * @throws ContractError INVALID_REQUEST: a field is unknown, given twice, or not percent-encoded
+ * UTF-8; INVALID_PARAMETER: a URL, a secret or a file
  */
 export function readQueryFields(target: string): QueryFields {
   const texts = new Map<TextField, TextValue>();
@@ -215,7 +215,7 @@ function jsonWithout(refused: readonly string[]): JsonFields<TextField> {
   };
 }
 
-/** The header bytes show the format. */
+/** Any image type: the first bytes show the format. */
 const PICTURE_TYPE = /^(?:image\/.|application\/octet-stream$)/;
 type BodyForm =
   | { readonly kind: 'json' }
@@ -223,10 +223,9 @@ type BodyForm =
   | { readonly kind: 'picture' };
 
 /**
- * The onRequest hook. @throws ContractError as bodyFormOf; UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
+ * An onRequest hook. @throws ContractError as bodyFormOf; UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
  */
 export const requireBodyForm = requireBodyHead({
-  // RFC 9110 section 12.5.1.
   accepted: 'application/json, multipart/form-data, image/*, application/octet-stream',
   wanted: 'application/json in UTF-8, multipart/form-data or the image itself',
   bytesMaxOf: request => {
@@ -274,10 +273,7 @@ export function mattingBodyReaderOf(
 
 const CORRECTION_JSON = jsonWithout(NOT_IN_A_CORRECTION);
 
-/**
- * A correction has no image of its own.
- * @throws ContractError as mattingBodyReaderOf; UNSUPPORTED_MEDIA_TYPE
- */
+/** @throws ContractError as mattingBodyReaderOf; UNSUPPORTED_MEDIA_TYPE */
 export function correctionBodyReaderOf(
   request: IncomingMessage,
 ): (uploads: RequestUploads) => Promise<MattingFields> {

@@ -1,12 +1,12 @@
 /**
- * Losing all nodes keeps a ready process ready, because a restart would not bring them back; the
+ * A process stays ready if it loses all nodes, because a restart would not bring them back. The
  * acceptance gate then refuses submissions.
  */
 import { CachedValue } from '@matting/program/caches.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { isStorageFull } from '@matting/storage/blob-store.ts';
 
-/** Many probes cost one check. */
+/** Probes within this time share one check. */
 const READINESS_CACHE_MS = 1000;
 const CHECK_TIMEOUT_MS = 2000;
 
@@ -28,7 +28,7 @@ interface Failed {
   readonly error?: unknown;
 }
 
-/** Empty: ready again. */
+/** An empty list: ready again. */
 type OnChange = (failed: readonly Failed[]) => void;
 
 interface ReadinessDependencies {

@@ -45,7 +45,7 @@ async function sendResult(
     etag: etagOf(file),
     modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),
   };
-  // The storage does not know our tag.
+  // The storage does not know our tag, so the service answers.
   const url = namesTag(headers, validators.etag)
     ? undefined
     : await file.signedUrl({ method: method === 'HEAD' ? 'HEAD' : 'GET', ...dispositionOf(file) });

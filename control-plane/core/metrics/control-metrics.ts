@@ -1,4 +1,4 @@
-/** Base units, no identifiers as labels. */
+/** Metrics use base units, and no identifiers as labels. */
 
 import type { Answered } from '@matting/http/answer-log.ts';
 import type { AttemptOutcome } from '@matting/nodes/attempt-outcome.ts';
@@ -19,23 +19,23 @@ import { Gauge } from '@prometheus-io/client';
 import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from '../webhooks/send-webhooks.ts';
 
-/** From a small image on a GPU to a job at its limit of two hours. */
+/** Durations of jobs, from a small image on a GPU to the limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
-/** From no delay to the last attempt. */
+/** Delays of notifications, from none to that of the last attempt. */
 const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600, 36_000];
-/** From a store in the next rack to one that answers after its last attempt. */
+/** Durations of storage requests, from a nearby storage to the last retry at a slow one. */
 const STORAGE_SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 
-/** Clients make up others, which share one label. */
+/** Other methods share one label, because clients may invent any number. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
 const CODES = Object.entries(ERROR_CATALOGUE);
-/** Answers in alert rules: the service is at fault, not its caller. */
+/** Answers that alert rules count: the service is at fault, not its caller. */
 const SERVICE_FAULTS = CODES.filter(([, { scope, http }]) => scope === 'public' && http >= 500).map(
   ([code, { http }]) => ({ status: String(http), code }),
 );
 
-/** Ends of jobs in alert rules; for other codes the image or the request is at fault. */
+/** Ends of jobs that alert rules count. For other codes the image or the request is at fault. */
 const JOB_ENDS = [
   ...everyOf({ outcome: ['succeeded'], mode: JOB_CLASSES, code: [''], retryable: [''] }),
   ...everyOf({
@@ -48,8 +48,8 @@ const JOB_ENDS = [
 
 const NODE_CODES = CODES.filter(([, { scope }]) => scope === 'node').map(([code]) => code);
 /**
- * Ends of attempts in alert rules. A failure of the storage is SERVICE_UNAVAILABLE, or has no code
- * of ours.
+ * Ends of attempts that alert rules count. A failure of the storage is SERVICE_UNAVAILABLE, or has
+ * no code of ours.
  */
 const ATTEMPT_ENDS = [
   ...everyOf({ outcome: ['done'], reason: [''] }),
@@ -197,7 +197,7 @@ export class ControlMetrics extends MetricSet {
     onUnreadable?: (what: string, error: unknown) => void,
   ) {
     super(onUnreadable);
-    // An alert computes the share within a bound from the first picture on.
+    // Alerts compute the share of fast jobs, so these series begin at 0.
     for (const mode of JOB_CLASSES) this.#jobSeconds.zero({ outcome: 'succeeded', mode });
     this.settledLeftOut = this.countedBy(
       'matting_control_settled_left_out_total',

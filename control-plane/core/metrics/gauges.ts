@@ -12,7 +12,6 @@ interface QueueSources {
   readonly queueMegapixelsMax: number;
   readonly queued: () => Promise<Omit<QueuedWork, 'byAccount'>>;
   readonly modelsOffered: readonly string[];
-  /** The service accepts submissions while no node lives. */
   readonly onDemand: boolean;
 }
 

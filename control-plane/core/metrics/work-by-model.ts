@@ -1,6 +1,6 @@
 /**
- * For an autoscaler of nodes (docs/scaling.md, "Start nodes on demand"). Only offered names are
- * labels; other jobs count as jobs without a name.
+ * Work by model, for an autoscaler of nodes (docs/scaling.md, "Start nodes on demand"). Only
+ * offered models are labels. Jobs for others count as jobs that name no model.
  */
 import type { GaugeValues, KnownCounter, MetricSet } from '@matting/program/metric-set.ts';
 import type { QueuedWork } from '@matting/queue/queue.ts';
@@ -23,7 +23,7 @@ export function countSubmitted(
   };
 }
 
-/** An autoscaler treats a missing label as an unreadable metric. */
+/** Every offered model has a value: autoscalers cannot read a metric without its label. */
 export function waitingMegapixels(
   { byModel }: Pick<QueuedWork, 'byModel'>,
   offered: readonly string[],

@@ -4,13 +4,12 @@
  * - identifiers, hashes and codes are ASCII compared byte by byte (default collations make `abc`
  *   equal to `ABC`, and pad spaces); people's text is UTF-8 compared byte by byte;
  * - times are BIGINT milliseconds: DATETIME rounds on MySQL, truncates on MariaDB;
- * - no auto-increment and no foreign keys: rows are found by account or job, so that engines that
- *   spread tables over machines can hold them. Rows are only ever removed together with what refers
- *   to them (a job with its outbox row), and `credits check` finds what is left without its partner;
+ * - no auto-increment and no foreign keys, so that engines that spread tables over machines can hold
+ *   them. A row is removed together with those that refer to it;
  * - CHECK constraints repeat rules of the programs, in case a program forgets one.
  *
- * What a column means stands in ../tables.ts. Every statement can be repeated: MySQL commits each by
- * itself, so that a migration that was cut off runs again from its beginning.
+ * ../tables.ts explains the columns. Every statement can be repeated: MySQL commits each by itself,
+ * so a migration that was cut off runs again from its beginning.
  */
 
 import type { DatabaseDialect } from '@matting/database/engines.ts';
@@ -34,8 +33,8 @@ export function baseline(dialect: DatabaseDialect): Migration {
   return {
     async up(db: Kysely<unknown>) {
       await createTables(db, dialect, TABLES);
-      // On SQLite the index leaves out rows that name none: statistics over those would make it
-      // read the whole table instead.
+      // On SQLite these indexes leave out rows without a blob, whose statistics would make it read
+      // the whole table.
       for (const column of ['input_blob', 'result_blob']) {
         await createIndex(db, dialect, `jobs_${column}`, 'jobs', [column], { notNull: column });
       }
@@ -44,7 +43,6 @@ export function baseline(dialect: DatabaseDialect): Migration {
 }
 
 const TABLES: readonly TableDefinition[] = [
-  // The account owns the money.
   {
     name: 'accounts',
     columns: {
@@ -128,7 +126,6 @@ const TABLES: readonly TableDefinition[] = [
               and (run_id is null) = (progress is null)`,
     },
   },
-  // The service works on a job for its account.
   {
     name: 'jobs',
     columns: {
@@ -169,7 +166,7 @@ const TABLES: readonly TableDefinition[] = [
       result_blob: ascii(128),
       result_blob_expires_at: INTEGER,
       result_token: HASH,
-      // Sealed by two keys.
+      // Room for a token sealed by two keys.
       result_token_sealed: ascii(255),
       result_format: ascii(8),
       result_bytes: INTEGER,
@@ -217,10 +214,9 @@ const TABLES: readonly TableDefinition[] = [
       jobs_callback: '(callback_secret is null) = (callback_secret_key_id is null)',
     },
     indexes: {
-      // The queue lane by lane (core/queue/queue-reads.ts).
+      // The queue is read lane by lane (queue/queue-reads.ts).
       jobs_queue: ['class', 'queue_at', 'id'],
       jobs_lane_state: ['state', 'account_id', 'api_key_id', 'class', 'queue_at', 'id'],
-      // Ended jobs in the order in which they ended.
       jobs_finished: ['finished_at'],
       jobs_state_finished: ['state', 'finished_at', 'id'],
       jobs_account_finished: ['account_id', 'state', 'finished_at', 'id'],
@@ -228,7 +224,7 @@ const TABLES: readonly TableDefinition[] = [
       jobs_result_expiry: ['result_blob_expires_at'],
     },
   },
-  // Packages have this left to do with jobs that ended (core/queue/settled-steps.ts).
+  // What packages must still do about ended jobs (queue/settled-steps.ts).
   {
     name: 'unsettled_jobs',
     columns: { job_id: ID, package: ascii(64), created_at: INTEGER },
@@ -344,7 +340,6 @@ const TABLES: readonly TableDefinition[] = [
       audit_entries_age: ['created_at'],
     },
   },
-  // The processes.
   {
     name: 'nodes',
     columns: {

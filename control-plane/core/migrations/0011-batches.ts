@@ -1,6 +1,6 @@
 /**
- * A job may be one of a group, whose jobs to come hold credits. The table of groups is the package's
- * that makes them: batches/migrations/0001-batches.ts.
+ * A job may belong to a group, which holds credits for the jobs that it has yet to make. The
+ * package that makes groups has their table: batches/migrations/0001-batches.ts.
  */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { addColumns, COUNT_FROM_0, createIndex, ID, INTEGER } from '@matting/database/migrate.ts';

@@ -1,4 +1,4 @@
-/** Accounts list their webhooks. */
+/** The index by which accounts list their webhooks. */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { createIndex } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';

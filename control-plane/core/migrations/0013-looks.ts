@@ -1,4 +1,4 @@
-/** Results that need a look, until somebody looked at them. */
+/** Marks results that a person should review, until somebody has. */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { addColumns, createIndex, INTEGER } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';

@@ -1,4 +1,4 @@
-/** Removes what only audits of 0.2.0 used. Releases since 0.3.0 read and write none of it. */
+/** Removes a table and rows of audits of 0.2.0. Later releases neither read nor write them. */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { dropTable } from '@matting/database/migrate.ts';
 import { type Kysely, sql } from 'kysely';

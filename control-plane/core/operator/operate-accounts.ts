@@ -17,7 +17,11 @@ export class OperateAccounts {
     return isName(name);
   }
 
-  /** The account has no credits. @param name see isName. Undefined: the name is taken */
+  /**
+   * Creates an account without credits.
+   * @param name see isName
+   * @returns undefined if the name is taken
+   */
   async create(name: string): Promise<OperatorAccount | undefined> {
     const account = await this.#stores.accounts.create(name);
     return account && viewAccount(account);

@@ -23,7 +23,7 @@ export class OperateCredits {
   }
 
   /**
-   * Moves credits and enters it in the account's log.
+   * Moves credits and enters the movement in the account's log.
    * @throws ContractError NOT_FOUND, INVALID_REQUEST: a reserved reference
    */
   async move({ kind, account, amount, reference }: CreditMovement): Promise<MovementOutcome> {

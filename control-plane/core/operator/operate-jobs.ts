@@ -33,7 +33,7 @@ export const JOB_GROUPS = Object.keys(GROUPS) as readonly JobGroup[];
 
 export const JOBS_LISTED_MAX = 1000;
 export const JOBS_LISTED_DEFAULT = 100;
-/** The most of MATTING_JOB_RETENTION_DAYS. */
+/** The maximum of MATTING_JOB_RETENTION_DAYS. */
 export const ENDED_WITHIN_HOURS_MAX = JOB_RETENTION_DAYS_MAX * 24;
 export const ENDED_WITHIN_HOURS_DEFAULT = 24;
 const HOUR_MS = 3_600_000;
@@ -41,7 +41,6 @@ const HOUR_MS = 3_600_000;
 export interface JobQuestion {
   readonly group: JobGroup;
   readonly account?: string | undefined;
-  /** Leaves out jobs that ended earlier. */
   readonly endedWithinHours: number;
   readonly limit: number;
   /** `cursor` of the previous page's last job; undefined: the first page. */
@@ -75,7 +74,7 @@ export class OperateJobs {
     return jobs.map(job => ({ ...viewJob(job), cursor: job.cursor }));
   }
 
-  /** The present hour last. */
+  /** The current hour comes last. */
   lastHours(): Promise<HourOfJobs[]> {
     return this.#stores.jobs.lastHours();
   }
@@ -89,7 +88,7 @@ export class OperateJobs {
   /**
    * Ends the lease of an open job, so that the next dispatcher with room claims it. The holder can
    * no longer finish it, and no attempt counts as lost.
-   * @returns lease_ended: false if no replica held it, so that it waits anyway
+   * @returns lease_ended: false if no replica held the job, which then waits anyway
    * @throws ContractError JOB_NOT_FOUND, JOB_FINAL
    */
   async retry(jobId: string) {
@@ -120,7 +119,7 @@ export type OperatorJob = ReturnType<typeof viewJob>;
 
 type OperatedJob = QueueJob & JobOutcome & Pick<JobRequest, 'reference' | 'input' | 'outputFormat'>;
 
-/** For command line and HTTP. Leaves out the result's link and the source. */
+/** Leaves out the result's link and the source. */
 function viewJob(job: OperatedJob) {
   const { input, result, lease } = job;
   return {

@@ -67,7 +67,9 @@ export function viewNodes(members: readonly NodeMember[], sightings: Pick<Sighti
   return seen.map(one => viewNode(one, leftOut));
 }
 
-/** Names for which the node has another checksum than the fleet, so that it gets no such job. */
+/**
+ * The models of each node whose checksum differs from the fleet's. The node gets no job for them.
+ */
 function namesLeftOut(nodes: readonly SeenMember[]): ReadonlyMap<string, string[]> {
   const standing = standingSums(
     nodes.flatMap(({ state, member: { models, registeredAtMs } }) =>

@@ -8,7 +8,7 @@ import type { NotificationFilter, NotificationSummary } from '../webhooks/outbox
 export const NOTIFICATIONS_LISTED_MAX = 1000;
 export const NOTIFICATIONS_LISTED_DEFAULT = 50;
 
-/** Minimum time between attempts that people request: protects a receiver that refuses. */
+/** Minimum time between attempts that people request. Protects a receiver that refuses. */
 const RESEND_EVERY_MS = 60_000;
 
 export type OperatorNotification = ReturnType<typeof viewNotification>;

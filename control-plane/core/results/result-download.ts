@@ -25,7 +25,7 @@ const PIECE_BYTES = 64 * 1024;
 const SIGNED_MS_MAX = 60_000;
 /** Longest wait for the storage to confirm a file. */
 const THERE_MS_MAX = 3000;
-/** Whole seconds: a shorter signature would outlive the link. */
+/** Signatures last whole seconds. A shorter one would be rounded up, and outlive the link. */
 const SIGNED_MS_MIN = 1000;
 const TOKEN = new RegExp(`^[A-Za-z0-9_-]{1,${TOKEN_LENGTH_MAX}}$`);
 

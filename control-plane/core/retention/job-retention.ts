@@ -21,7 +21,8 @@ import { backgroundFromRow, jsonFrom } from '../jobs/job-rows.ts';
 export type JobRetention = ReturnType<typeof jobRetention>;
 
 /**
- * Names for one statement: from 200 on MySQL and MariaDB trust statistics and read the whole table.
+ * Names in one statement. With 200 or more, MySQL and MariaDB trust their statistics and read the
+ * whole table.
  */
 const BLOB_NAMES_MAX = 100;
 
@@ -33,14 +34,14 @@ interface RemovedJobs {
 
 export function jobRetention(database: Database) {
   return {
-    /** Also returns the names of thumbnails. */
+    /** Returns the names of results and of their thumbnails. */
     takeExpiredResultBlobs: (limit: number) => takeExpiredResultBlobs(database, limit),
     /**
-     * Clears and returns the names of files kept for corrections beyond their time. An open
+     * Clears and returns the names of expired files that were kept for corrections. An open
      * correction may still name one (referencedBlobs).
      */
     takeExpiredKept: (limit: number) => takeExpiredKept(database, limit),
-    /** The ledger stays. */
+    /** Ledger entries stay. */
     removeFinalOlderThan: (afterMs: number, limit: number) =>
       removeFinalOlderThan(database, afterMs, limit),
     resultErased: (jobId: string, blob: string) =>
@@ -76,13 +77,16 @@ export function jobRetention(database: Database) {
           for (const name of await query(database, db => read(db, some))) found.add(name);
         }
       }
-      // A thumbnail's name leads to its result.
+      // The search for a thumbnail also finds its result.
       return new Set(names.filter(name => found.has(name)));
     },
   };
 }
 
-/** Clears the name before the blob: if the sweeper dies in between, it leaves an orphan. */
+/**
+ * Clears the name before the caller removes the blob. If the sweeper dies in between, the orphan
+ * walk finds the blob.
+ */
 function takeExpiredResultBlobs(database: Database, limit: number): Promise<string[]> {
   return transact(database, async tx => {
     const rows = await tx
@@ -93,7 +97,7 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
       .limit(limit)
       .execute();
     if (rows.length === 0) return [];
-    // The same order everywhere, or sweepers could deadlock.
+    // Every statement takes rows in the order of their ids; otherwise sweepers could deadlock.
     await tx
       .updateTable('jobs')
       .set({ result_blob: null, result_blob_expires_at: null })
@@ -104,8 +108,8 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
 }
 
 /**
- * Selects only by time of end: with another condition a database may choose another index and read
- * all final rows. A row whose result has not expired stays.
+ * Selects only by the time of the end: with another condition a database may choose another index
+ * and read all final rows. A row whose result has not expired stays.
  */
 async function removeFinalOlderThan(
   database: Database,
@@ -164,7 +168,7 @@ async function resultsIn(db: Db, names: readonly string[]): Promise<string[]> {
   return rows.flatMap(blobsOfResult);
 }
 
-/** By the job ids in the names: an index would cost every job. */
+/** Finds rows by the job ids in the names, because an index would cost every job time. */
 async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]> {
   const ids = names.flatMap(name => jobOfBackground(name) ?? []);
   if (ids.length === 0) return [];

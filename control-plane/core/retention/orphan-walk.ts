@@ -1,6 +1,6 @@
 /**
- * Walks over all blobs for those that no row names, in parts by name. Any replica continues from
- * the cursor, which is saved after each part.
+ * Searches all blobs, in parts by name, for those that no row names. The next part is saved, so any
+ * replica can continue.
  */
 
 import assert from 'node:assert/strict';
@@ -26,7 +26,7 @@ export class OrphanWalk {
     return this.#part;
   }
 
-  /** True: a new walk begins. */
+  /** @returns true if a new walk begins */
   async takeUp({ part, ageMs }: SweepWalk): Promise<boolean> {
     if (this.#part === part && this.#names !== undefined) return false;
     await this.close();
@@ -36,7 +36,7 @@ export class OrphanWalk {
     return ended || ageMs === null;
   }
 
-  /** Fewer than `count`: the part has ended. */
+  /** @returns fewer than `count` names at the end of the part */
   async next(count: number): Promise<string[]> {
     const part: BlobPart = { part: this.#requirePart(), of: WALK_PARTS };
     this.#names ??= this.#blobStore.listOlderThan(ORPHAN_AGE_MS, part)[Symbol.asyncIterator]();

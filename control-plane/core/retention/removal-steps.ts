@@ -27,7 +27,9 @@ export function removalStep({ name, remove }: Removal): SweepStep {
   };
 }
 
-/** @param jobRetentionMs the search for events passes webhooks of jobs, which go at that age */
+/**
+ * @param jobRetentionMs events are kept at least as long, or the search would read webhooks of jobs
+ */
 export function removalsOf({ audit, outbox }: SweptStores, jobRetentionMs: number): Removal[] {
   const eventsKeptMs = Math.max(MESSAGES_KEPT_MS, jobRetentionMs);
   return [

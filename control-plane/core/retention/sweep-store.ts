@@ -33,7 +33,7 @@ export function createSweepStore(database: Database) {
     renew: (claim: SweepClaim, leaseMs: number) =>
       held(claim, update => update.set({ lease_expires_at: nowPlusMs(nowMs, leaseMs) })),
     release: (claim: SweepClaim) => held(claim, update => update.set(FREE)),
-    /** @param began true for the first part of a new walk. False: the lease is lost. */
+    /** @param began true for the first part of a new walk @returns false if the lease is lost */
     saveWalk: (claim: SweepClaim, part: number, began: boolean) =>
       held(claim, update =>
         update.set({ walk_part: part, ...(began ? { walk_began_at: nowMs } : {}) }),
@@ -62,7 +62,7 @@ async function claimSweep(database: Database, holder: string, leaseMs: number) {
     walk: {
       /** From 0; WALK_PARTS: the walk has ended. */
       part: row.walk_part,
-      /** Since the current or last walk began; null: there was none. */
+      /** Time since the current or last walk began; null: there was none. */
       ageMs: began === null ? null : row.read_at - began,
     },
   };
@@ -126,7 +126,7 @@ async function readBacklog(database: Database, rowAgeMs: number) {
     resultsMs: sinceMs(result),
     secretsMs: sinceMs(secret),
     rowsMs: sinceMs(row),
-    /** Since the last walk began; null: there was none. */
+    /** Time since the last walk began; null: there was none. */
     walkMs: sweep === undefined || began === null ? null : sweep.read_at - began,
   };
 }

@@ -1,7 +1,7 @@
 /**
- * Removes what must not be kept or what no caller can reach. It may be late, because the database's
- * clock decides what has expired. One replica sweeps at a time, under a lease. A failed step waits
- * for the next pass; the other steps run.
+ * Removes what must not be kept or what no caller can reach. Being late does no harm, because
+ * readers judge expiry by the database's clock. One replica sweeps at a time, under a lease. A
+ * failed step waits for the next pass; the other steps run.
  */
 
 import { setTimeout as delay } from 'node:timers/promises';
@@ -15,7 +15,7 @@ import type { SweepClaim, SweepStore } from './sweep-store.ts';
 
 /** Wait after a pass that finished, ± JITTER. */
 const SWEEP_INTERVAL_MS = 60_000;
-/** Wait after a pass that left work: another replica may take the next. */
+/** Wait after a pass that left work. */
 const SWEEP_AGAIN_MS = 1000;
 /** Keeps replicas that started together from sweeping together. */
 const JITTER = 0.2;
@@ -23,7 +23,7 @@ const JITTER = 0.2;
 const LEASE_MS = 60_000;
 const RENEW_MS = 15_000;
 const PASS_MS_MAX = 300_000;
-/** Removals at once: more than the threads that do them. */
+/** Removals at once, so that no thread for them idles. */
 const REMOVALS_MAX = 8;
 
 interface SweeperOptions {
@@ -184,7 +184,7 @@ export class Sweeper {
     return names.length >= size;
   }
 
-  /** If an open correction still needs a file, the correction's end removes it. */
+  /** If an open correction still needs a file, the correction's end removes the file. */
   async #pageOfKept(size: number): Promise<boolean> {
     const { jobStore } = this.#options;
     const names = await jobStore.takeExpiredKept(size);
@@ -220,7 +220,7 @@ export class Sweeper {
     return next < WALK_PARTS;
   }
 
-  /** The orphan walk finds a blob that stays. */
+  /** If a removal fails, the orphan walk finds the blob later. */
   async #remove(names: readonly string[]): Promise<number> {
     let removed = 0;
     const left = names.values();
@@ -239,6 +239,6 @@ export class Sweeper {
 }
 
 async function restUnlessAborted(ms: number, signal: AbortSignal): Promise<void> {
-  // Only the pass waits here, and checks the signal itself.
+  // The pass checks the signal itself.
   await delay(ms, undefined, { signal }).catch(() => undefined);
 }

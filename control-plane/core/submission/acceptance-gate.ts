@@ -9,7 +9,7 @@ import type { JobInput } from '../jobs/job-request.ts';
 import type { Queue } from '../queue/queue.ts';
 import { excessOf, retryAfterS } from '../queue/queue-bound.ts';
 
-/** The rate limits bound what is accepted in between. */
+/** Between two reads of the queue, the rate limits bound what is accepted. */
 const QUEUE_CACHE_MS = 1000;
 const NO_NODE_RETRY_AFTER_S = 10;
 const PACE_WINDOWS_MS = [60_000, 600_000];
@@ -17,7 +17,7 @@ const PACE_CACHE_MS = 5000;
 
 interface AcceptanceDependencies {
   readonly queue: Pick<Queue, 'queued' | 'doneWithin'>;
-  /** Since a node was routable, or the start. Absent: nodes start when there is work. */
+  /** Time since a node was routable, or since the start. Absent: nodes start when there is work. */
   readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
   readonly advertised: () => readonly NodeAbility[] | undefined;
@@ -38,9 +38,9 @@ export class AcceptanceGate {
   }
 
   /**
-   * @param image undefined: not there yet, so its job judges it
+   * @param image undefined before its download; the job then checks it
    * @throws ContractError of the field or the image; SERVICE_UNAVAILABLE: no node serves the
-   *   default plan
+   * default plan
    */
   requireAble(request: ProcessingOptions, image: JobInput | undefined): void {
     const nodes = this.#dependencies.advertised();
@@ -80,7 +80,7 @@ function noNode() {
   );
 }
 
-/** The higher of two windows: a minute without a finished job does not predict the next. */
+/** A minute without a finished job does not predict the next, so the higher pace counts. */
 async function megapixelsPerS(queue: Pick<Queue, 'doneWithin'>): Promise<number> {
   const paces = PACE_WINDOWS_MS.map(async windowMs => {
     const { cost: megapixels } = await queue.doneWithin(windowMs);

@@ -20,8 +20,8 @@ export interface FingerprintedRequest {
 }
 
 /**
- * Each field is `tag:length in bytes:value` and a line feed, so no two requests share a text. A
- * later release's field is hashed only if it is sent, so repeats match across an upgrade.
+ * Each field is `tag:length in bytes:value` and a line feed, so no two requests share a text.
+ * Fields of later releases are hashed only if they are sent, so repeats match across an upgrade.
  */
 export function fingerprintOf(request: FingerprintedRequest): string {
   const { source, outputFormat, channels = 'rgba', finishing = {}, background } = request;
@@ -59,7 +59,9 @@ function hashOf(fields: readonly Tagged[]): string {
   );
 }
 
-/** The first tag keeps a key from serving both kinds. */
+/**
+ * The first tag distinguishes a correction from a submission, so that one key never serves both.
+ */
 export function correctionFingerprintOf(correction: {
   readonly jobId: string;
   readonly texts: ReadonlyMap<string, string>;
@@ -87,7 +89,7 @@ export function idempotencyKeyHash(idempotencyKey: string): string {
   return sha256(idempotencyKey);
 }
 
-/** No caller's key has this hash: keys have no line ends. */
+/** No caller's key has this hash, since keys have no line ends. */
 export function derivedKeyHash(namespace: string, apiKeyId: string, fingerprint: string): string {
   return sha256(`derived\n${namespace}\n${apiKeyId}\n${fingerprint}\n`);
 }

@@ -9,16 +9,16 @@ import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
 import { ImageUpload } from './image-upload.ts';
 import { UploadSlot } from './upload-slot.ts';
 
-/** Three files each: 19 GB of disk (docs/limits.md). */
+/** Uploads of up to three files, 19 GB of disk together (docs/limits.md). */
 export const UPLOADS_MAX = 256;
-/** Each holds one chunk of its body. */
+/** A waiting request holds one chunk of its body. */
 export const UPLOADS_WAITING_MAX = 1024;
 /** Far below the timeouts of callers and proxies. */
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
 /**
- * For all requests: fields of a submission, items of a batch, messages to /mcp. Most keep a few
- * hundred bytes.
+ * Texts of all requests: fields of a submission, items of a batch, messages to /mcp. Most requests
+ * keep a few hundred bytes.
  */
 export const TEXT_BYTES_MAX = 32 * 1024 * 1024;
 

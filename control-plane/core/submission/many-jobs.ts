@@ -1,5 +1,3 @@
-/** What a request for many jobs shares with a single submission. */
-
 import type { Caller } from '@matting/accounts/keys/caller.ts';
 import type { TextValue } from '@matting/http/body-fields.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
@@ -41,7 +39,7 @@ export function manyJobs({ queue, fieldPolicy, sells, ...parts }: ManyJobsParts)
     }),
     requireName: (text: TextValue | undefined) => requireReference(text, 'name') ?? null,
     requireCallback: (texts: MattingFields['texts']) => requireCallback(texts, fieldPolicy),
-    /** @param texts the common fields, with the first URL. @throws ContractError of the field */
+    /** @param texts the common fields and first image_url. @throws ContractError of the field */
     requireRequest: (texts: MattingFields['texts']) =>
       requireMattingRequest({ texts, imageGiven: false }, fieldPolicy),
     fingerprintOf: ({ callback, backgroundUrl, ...request }: MattingRequest) =>
@@ -61,7 +59,7 @@ export function manyJobs({ queue, fieldPolicy, sells, ...parts }: ManyJobsParts)
       const job = await queue.findByKey(apiKeyId, { hash: keyHash });
       if (job !== undefined) throw keyConflict(job.id);
     },
-    /** @throws ContractError: no node can do it, or the callback is unreachable */
+    /** @throws ContractError: no node can do the request, or the callback is unreachable */
     async requireAccepting(
       caller: Pick<Caller, 'accountId' | 'policy'>,
       request: ManyRequest,

@@ -43,10 +43,10 @@ export const MATTING_FIELDS = [
 type MattingField = (typeof MATTING_FIELDS)[number];
 export type TextField = Exclude<MattingField, 'image_base64'>;
 
-/** As they were sent; null counts as absent. */
+/** The fields as they were sent; null counts as absent. */
 export interface MattingFields {
   readonly texts: ReadonlyMap<TextField, TextValue>;
-  /** Even an empty string; its bytes go to the upload. */
+  /** True even for an empty string. The bytes are in the upload. */
   readonly imageGiven: boolean;
   readonly backgroundGiven?: boolean;
   readonly hintsGiven?: boolean;
@@ -59,7 +59,7 @@ export interface MattingRequest {
   readonly model?: string | undefined;
   /** Absent: a job without a subject succeeds. */
   readonly noSubject?: 'fail' | undefined;
-  /** NFC; not in the fingerprint. */
+  /** In Unicode form NFC; not in the fingerprint. */
   readonly reference?: string | undefined;
   /** Fields that corrections inherit. */
   readonly correctable?: Readonly<Record<string, string>> | undefined;
@@ -81,9 +81,9 @@ const OPAQUE_FORMATS: readonly OutputFormat[] = [...TRANSPARENT_FORMATS, 'jpeg']
 const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
 
 /**
- * In the contract's order. @param accepts decides if no output format is named
+ * Checks in the contract's order. @param accepts decides the format if output_format is absent
  * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, NOT_ACCEPTABLE,
- *   INVALID_PARAMETER, INVALID_CALLBACK
+ * INVALID_PARAMETER, INVALID_CALLBACK
  */
 export function requireMattingRequest(
   fields: MattingFields,
@@ -102,7 +102,7 @@ export function requireMattingRequest(
     });
   const parsed = finish(named);
   const outputFormat = requireAcceptedFormat(named, formatsFor(parsed), accepts);
-  // Accept may have chosen another format.
+  // Accept decided the format.
   const { channels, finishing } = named === undefined ? finish(outputFormat) : parsed;
   const callback = requireCallback(texts, policy);
   return {
@@ -225,7 +225,8 @@ export function requireCallback(
 
 export interface AcceptedAnswers {
   /**
-   * The service's favourite comes first. 'none': the caller accepts pictures, but none of these.
+   * @param formats the service's preferred one first. 'none': the caller accepts pictures, but none
+   * of these.
    */
   prefer(formats: readonly OutputFormat[]): OutputFormat | 'json' | 'none';
 }

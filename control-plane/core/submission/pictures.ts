@@ -119,7 +119,7 @@ export function requireStored(picture: Picture | undefined): JobInput | undefine
 
 type Blobs = Pick<BlobStore, 'remove'>;
 
-/** Before an answer names the job. */
+/** Call it before an answer names the job. */
 export async function commitPictures(
   blobs: Blobs,
   job: NewJob,

@@ -1,6 +1,6 @@
 /**
- * The contract's order: the body; replay, join or conflict; abilities of the nodes; the callback's
- * secret and address; jobs in flight; a full queue; credits.
+ * Checks in the contract's order: the body; replay, join or conflict; abilities of the nodes; the
+ * callback's secret and address; jobs in flight; a full queue; credits.
  */
 
 import type { Caller, ReadAccount } from '@matting/accounts/keys/caller.ts';
@@ -52,7 +52,7 @@ import {
   uploadedOf,
 } from './pictures.ts';
 
-/** @param sells otherwise the operator grants credits */
+/** @param sells false: only the operator grants credits */
 export function noCredit(sells: boolean, images = 1): ContractError {
   const more = sells
     ? 'Buy credits'
@@ -85,7 +85,7 @@ interface Sent extends SentPictures {
   readonly caller: Caller;
   readonly recheckCaller: () => Promise<Caller>;
   readonly mode: 'sync' | 'async';
-  /** Set: the job is free, counted in the day that begins then. */
+  /** Set: the job is free, and counts for the day that begins at this time. */
   readonly unpaidDayMs?: number | null;
 }
 
@@ -95,10 +95,10 @@ interface Submission extends Sent {
   readonly accepts?: AcceptedAnswers;
 }
 
-/** Replaces the Idempotency-Key. */
+/** Used if there is no Idempotency-Key. */
 interface DerivedKey {
   readonly namespace: string;
-  /** From the job's end. */
+  /** How long after the job's end the key is remembered. */
   readonly rememberedMs: number;
 }
 
@@ -116,7 +116,6 @@ export interface KeylessSubmission extends Sent {
 
 interface Resolved {
   readonly request: MattingRequest;
-  /** A correction has no image of its own. */
   readonly pictures: Pick<Pictures, 'background' | 'hints'> & Partial<Pictures>;
   readonly corrects?: CorrectedJob;
   readonly fingerprint: string;
@@ -144,7 +143,9 @@ export class SubmitMatting {
     this.#draining = true;
   }
 
-  /** The job is durable. @throws ContractError every code of a refused submission */
+  /**
+   * The job is durable once this resolves. @throws ContractError every code of a refused submission
+   */
   async submit(submission: Submission): Promise<Submitted> {
     const { fields, accepts, idempotencyKey } = submission;
     const request = requireMattingRequest(fields, this.#dependencies.fieldPolicy, accepts);
@@ -154,7 +155,7 @@ export class SubmitMatting {
     return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
-  /** For routes that ask before they read the rest of a body. */
+  /** For routes that look for the job before they read the rest of a body. */
   findMade(caller: Caller, idempotencyKey: string): Promise<Job | undefined> {
     return this.#find(caller, { hash: idempotencyKeyHash(idempotencyKey) });
   }
@@ -188,7 +189,7 @@ export class SubmitMatting {
   }
 
   /**
-   * The same request joins or replays for `rememberedMs`.
+   * The same request gets the same job while its key is remembered.
    * @throws ContractError as `submit`, and as `requireImage`
    */
   async submitKeyless(submission: KeylessSubmission): Promise<Submitted> {
@@ -268,14 +269,14 @@ export class SubmitMatting {
       return stored;
     } catch (refusal) {
       if (unpaidDayMs != null) throw refusal;
-      // The contract names jobs in flight before a full queue.
+      // The contract checks jobs in flight before a full queue.
       throw (await readAccount.inFlight(caller)) >= jobsInFlightMax
         ? this.#tooManyInFlight()
         : refusal;
     }
   }
 
-  /** Decided by the job's transaction, but an early refusal saves a copy. */
+  /** The job's transaction decides, but an early refusal saves a copy. */
   async #requireCredit(caller: Caller): Promise<void> {
     const { readAccount, jobsInFlightMax, sells } = this.#dependencies;
     if ((await readAccount.inFlight(caller)) >= jobsInFlightMax) throw this.#tooManyInFlight();
@@ -338,7 +339,7 @@ export class SubmitMatting {
     }
   }
 
-  /** Checks the key again: look-ups and the upload took time. */
+  /** Checks the key again, because look-ups and the upload took time. */
   async #insert(job: NewJob, { recheckCaller }: Sent): Promise<SubmitOutcome<Job>> {
     const { queue, jobsInFlightMax } = this.#dependencies;
     let began = false;
@@ -348,7 +349,7 @@ export class SubmitMatting {
       began = true;
       return await queue.submit(newJob, { jobsInFlightMax });
     } catch (error) {
-      // Once begun, the row may exist. The sweep removes an input without a row.
+      // Once begun, the insert may have made the row. The sweep removes pictures without a row.
       if (!began || error instanceof NotBegunError)
         await removePictures(this.#dependencies.blobs, job);
       throw error;
@@ -393,7 +394,7 @@ export function keyConflict(jobId: string | undefined): ContractError {
 }
 
 /**
- * An unpaid job's key is its form: sent again, it is the same picture.
+ * An unpaid job has the key of its form. The same form again means the same picture.
  * @throws ContractError IDEMPOTENCY_CONFLICT
  */
 function existing(job: Job, { unpaidDayMs }: Sent, fingerprint: string): Submitted {

@@ -7,7 +7,9 @@ interface Gathering {
   writeGathered(): Promise<void>;
 }
 
-/** With a slot for each upload, two requests could wait for each other forever. */
+/**
+ * One slot for all uploads of a request. With one each, requests could wait for each other forever.
+ */
 export class UploadSlot {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
   readonly #slots: Semaphore;

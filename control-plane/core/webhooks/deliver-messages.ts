@@ -17,14 +17,15 @@ export interface MessageClaim {
 }
 
 export interface AttemptEnd {
-  /** null: no answer came, or not one of HTTP. */
+  /** null: no HTTP answer came. */
   readonly statusCode: number | null;
   readonly error?: string | undefined;
   readonly durationMs: number;
 }
 
 /**
- * Each resolves with false, and changes nothing, if the claim was lost. `giveUp`: as in JobStore.
+ * Each method resolves with false, and changes nothing, if the claim was lost. `giveUp`: as in
+ * database.ts.
  */
 export interface MessageLeases {
   /** False: another replica has the message, or it is not due. */
@@ -61,16 +62,15 @@ export interface AttemptResult {
 
 interface MessageChannel {
   readonly kind: MessageKind;
-  /** Longest delay of a message of another replica. */
+  /** Longest delay of a message that another replica wrote. */
   readonly pollMs: number;
-  /** The longest attempt and time to write its end. */
+  /** The longest attempt and time to write its outcome. */
   readonly leaseMs: number;
   readonly slots: SlotLimits;
-  /** Keys that open secrets here; mails need none. */
   readonly secretKeyIds: readonly string[];
   /**
    * If it rejects, the lease runs out and the message is sent again.
-   * @param cutOff aborts: release the message
+   * @param cutOff if it aborts, the attempt releases the message
    */
   attempt(claimed: ClaimedMessage, cutOff: AbortSignal): Promise<AttemptResult>;
   unreadable(err: unknown): void;
@@ -94,7 +94,7 @@ export class MessageDelivery {
   readonly #slots: SharedSlots;
   readonly #running = new Set<Promise<void>>();
   readonly #cutOff = new AbortController();
-  /** Retries due before the next poll; at most one for each row that failed meanwhile. */
+  /** Timers of retries due before the next poll; at most one for each row that failed meanwhile. */
   readonly #wakes = new Set<NodeJS.Timeout>();
   readonly #loop: RoundLoop;
   #unsubscribe: (() => void) | undefined;
@@ -148,7 +148,7 @@ export class MessageDelivery {
       this.#waiting = true;
       return false;
     }
-    // Without full receivers, so that no backlog hides another's row.
+    // Leaves out full receivers, so that their backlog hides no other row.
     const full = this.#slots.full();
     const { destinations, accounts, uses, slow } = full;
     this.#waiting = [destinations, accounts, uses, slow.accounts].some(some => some.length > 0);
@@ -156,7 +156,7 @@ export class MessageDelivery {
     const listedAtMs = performance.now();
     const admitted = due.filter(message => this.#slots.take(useOf(message)));
     this.#waiting ||= admitted.length < due.length;
-    // Claims before the next list, which would find the same rows again.
+    // The claims precede the next listing, which would find the same rows.
     const claims = await Promise.allSettled(admitted.map(one => this.#claim(one, listedAtMs)));
     const failed = claims.find(claim => claim.status === 'rejected');
     if (failed !== undefined) throw failed.reason;

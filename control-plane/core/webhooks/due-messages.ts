@@ -32,18 +32,18 @@ export type DueMessage = Awaited<ReturnType<typeof readDue>>[number];
 interface DueQuery {
   readonly kind: MessageKind;
   readonly limit: number;
-  /** Keys that open secrets here; mails need none. */
+  /** Ids of the keys that open secrets here; mails need none. */
   readonly secretKeyIds: readonly string[];
   readonly full: FullSlots;
 }
 
-/** Most rows of one listing, each with a body of about 1 KB. */
+/** The maximum of rows in one listing, each with a body of about 1 KB. */
 export const DUE_LISTED_MAX = 32;
 const HEAD_MAX = 8 * DUE_LISTED_MAX;
 const BY_DUE = throughIndex('outbox', 'outbox_due');
-/** Takes a second or two at a start. */
+/** To read so many lanes takes a second or two. */
 const SEALED_LANES_MAX = 4096;
-/** The gauges show "at least" from here on. */
+/** A gauge with this value means "at least". */
 const DUE_COUNTED_MAX = 10_000;
 
 export function dueMessages(database: Database) {
@@ -60,8 +60,7 @@ export function dueMessages(database: Database) {
       let rows = head.filter(wanted.row);
       if (kind === 'mail') {
         const met = head.length === HEAD_MAX ? await walk.next(limit, wanted) : [];
-        // The walk may find too few accounts with a due mail; rows of the head then follow its
-        // rows.
+        // If the walk finds too few accounts with due mail, the oldest due rows follow.
         rows = once([...met, ...inRounds(rows, walk.lastAccount)]).slice(0, limit);
         if (met.length === 0) walk.lastAccount = rows.at(-1)?.account_id ?? walk.lastAccount;
       } else if (rows.length < limit && head.length === HEAD_MAX) {
@@ -70,11 +69,11 @@ export function dueMessages(database: Database) {
       }
       return readDue(database, rows.slice(0, limit));
     },
-    /** At most DUE_COUNTED_MAX, and the age of the oldest. */
+    /** Due webhooks, at most DUE_COUNTED_MAX, and how long the oldest has been due. */
     due: () => countDue(database),
-    /** At most DUE_COUNTED_MAX, and the time since the oldest was first due. */
+    /** Waiting mails, at most DUE_COUNTED_MAX, and the age of the oldest. */
     mailsWaiting: () => countMails(database),
-    /** At most DUE_COUNTED_MAX, in the first SEALED_LANES_MAX lanes. */
+    /** Webhooks, at most DUE_COUNTED_MAX, in the first SEALED_LANES_MAX lanes. */
     countSealedWithOthers: (secretKeyIds: readonly string[]) =>
       countSealedWithOthers(database, secretKeyIds),
   };
@@ -186,7 +185,7 @@ async function countLane(database: Database, lane: Lane, max: number): Promise<n
   return requireInteger(count);
 }
 
-/** A row claimed or ended meanwhile fails its claim. */
+/** Rows may be claimed or end meanwhile; then their claim fails. */
 async function readDue(database: Database, rows: readonly DueRow[]) {
   if (rows.length === 0) return [];
   const { nowMs } = database;
@@ -244,7 +243,7 @@ function wantedOf({ kind, secretKeyIds, full }: DueQuery): Wanted {
     row: row =>
       lane(row) &&
       (row.lease_expires_at === null || row.lease_expires_at <= row.read_at) &&
-      // The sweeper ends later webhooks.
+      // Webhooks whose secret is due to be erased are not sent; the sweeper ends them.
       (kind === 'mail' || (row.secret_erase_at ?? 0) > row.read_at),
   };
 }

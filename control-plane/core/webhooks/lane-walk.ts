@@ -9,11 +9,11 @@ import type { NotNull } from 'kysely';
 
 export type MessageKind = Schema['outbox']['kind'];
 
-/** Most lanes read for one listing, a seek each: two listings cover a thousand lanes. */
+/** The maximum of lanes read for one listing, with a seek each. */
 const LANES_MAX = 512;
-/** Most rows read in a lane: rows under way at other replicas come first. */
+/** The maximum of rows read in a lane. Rows that other replicas are sending come first. */
 const LANE_READ_MAX = 64;
-/** An account's slots to one receiver; for mails, one. */
+/** The maximum of rows taken from a lane: an account's slots to one receiver; for mails, 1. */
 export const LANE_TAKE_MAX = 8;
 export const LANES_A_TICK = 16;
 
@@ -90,7 +90,7 @@ export class LaneWalk {
   }
 }
 
-/** One statement for the three ranges after the lane. */
+/** Reads the three ranges after the lane by one statement. */
 export async function readLaneAfter(
   database: Database,
   kind: MessageKind,

@@ -72,7 +72,7 @@ export function outboxListing(database: Database) {
   };
 }
 
-/** Leaves out unknown ids. @param ids a few */
+/** Leaves out unknown ids. */
 export async function readMessages(db: Db, ids: readonly string[]) {
   if (ids.length === 0) return [];
   const rows = await db
@@ -96,7 +96,7 @@ export async function readMessages(db: Db, ids: readonly string[]) {
 
 const BY_ACCOUNT = throughIndex('outbox', 'outbox_account');
 
-/** Along outbox_age or outbox_account, one walk for each status. */
+/** Reads the index outbox_age or outbox_account, once for each status. */
 async function listNotifications(
   database: Database,
   { jobId, accountId, status, limit, after }: NotificationFilter,
@@ -143,7 +143,7 @@ function summaryOf({ attempt_log, last_error, ...row }: SummaryRow) {
   return { ...row, lastFailure, log: loggedAttempts(attempt_log) };
 }
 
-/** Grants one more attempt. Does not touch an attempt under way. */
+/** Grants one more attempt. Does not touch one in progress. */
 async function retryNotification(
   database: Database,
   id: string,

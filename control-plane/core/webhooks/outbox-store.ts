@@ -31,7 +31,7 @@ import { dueMessages } from './due-messages.ts';
 import type { MessageKind } from './lane-walk.ts';
 import { outboxListing } from './outbox-listing.ts';
 
-/** From a job's end, delivered or not: the contract's 24 hours. */
+/** The contract's 24 hours from a job's end, even if undelivered. */
 const SECRET_MS = 86_400_000;
 
 interface NewWebhook {
@@ -81,7 +81,7 @@ export async function insertWebhook(
 }
 
 export interface NewMail {
-  /** In the mail's Message-ID. Made outside of the transaction that is retried. */
+  /** Part of the Message-ID, so it is made outside of the transaction, which may be repeated. */
   readonly id: string;
   readonly accountId: string;
   readonly recipient: string;
@@ -106,7 +106,7 @@ export async function insertMail(
       receiver: '',
       subject,
       body,
-      // One lane an account: the body says which key sealed it.
+      // Empty, so that an account has one lane. The body says which key sealed it.
       secret_key_id: '',
       status: 'pending',
       attempts: 0,
@@ -117,7 +117,7 @@ export async function insertMail(
     .execute();
 }
 
-/** An attempt under way still ends. */
+/** Does not stop an attempt in progress. */
 export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<void> {
   await tx
     .deleteFrom('outbox')
@@ -127,7 +127,7 @@ export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<voi
     .execute();
 }
 
-/** A mail's text may hold a link. */
+/** Also erases the body, since a mail may hold a link. */
 const ERASED = { secret: null, secret_key_id: null, secret_erase_at: null, body: '' };
 const ERROR_LENGTH_MAX = 64;
 
@@ -142,7 +142,7 @@ export function createOutboxStore(database: Database) {
     eraseDueSecrets: (limit: number) => eraseDueSecrets(database, limit),
     removeOld: (kind: MessageKind, afterMs: number, limit: number) =>
       removeOld(database, kind, afterMs, limit),
-    /** Does not count as one of their attempts. */
+    /** The early attempt does not count. */
     sendMailsNow: (limit: number) => sendMailsNow(database, limit),
   };
 }
@@ -209,7 +209,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
       .execute(),
   );
   if (due.length === 0) return 0;
-  // The same order everywhere, or two sweepers could deadlock.
+  // Every statement takes rows in the order of their ids; otherwise sweepers could deadlock.
   const ids = due.map(row => row.id).sort();
   return transact(database, async tx => {
     await tx
@@ -247,7 +247,7 @@ async function removeOld(database: Database, kind: MessageKind, afterMs: number,
       .limit(limit)
       .execute(),
   );
-  // As above.
+  // Sorted, as above.
   const ids = rows.flatMap(row => (kind === 'mail' || row.event !== null ? row.id : [])).sort();
   if (ids.length === 0) return 0;
   return transact(database, async tx => {
@@ -274,7 +274,7 @@ async function sendMailsNow(database: Database, limit: number): Promise<number> 
       .limit(limit)
       .execute(),
   );
-  // As above.
+  // Sorted, as above.
   const ids = rows.map(row => row.id).sort();
   if (ids.length > 0) {
     await query(database, db =>

@@ -40,7 +40,7 @@ export function renderOutboxBody(views: JobViews, job: ViewedJob): string {
 }
 
 const POLL_MS = 1000;
-/** The contract's 15 s an attempt and time to write its end. */
+/** The contract's 15 s for an attempt, and time to write its outcome. */
 const LEASE_MS = 20_000;
 /** A slower receiver shares its slots with other slow ones. */
 const SLOW_MS = 5_000;
@@ -98,7 +98,7 @@ export function webhookDelivery(parts: WebhookDeliveryParts): MessageDelivery {
   return new MessageDelivery(parts, channel, wake => events.onNotificationDue(wake));
 }
 
-/** The submission may be hours ago. */
+/** The parent is the submission's span, perhaps hours old. */
 function beginSpan(tracing: Tracing | undefined, { message, claim }: ClaimedMessage) {
   const attributes = {
     'http.request.method': 'POST',
@@ -137,7 +137,7 @@ async function makeAttempt(
   return { slow: outcome.kind === 'unanswered' || durationMs > SLOW_MS, nextInMs };
 }
 
-/** refused: any other answer, redirects too. aborted: may have arrived. */
+/** refused: any other answer, redirects too. aborted: the message may have arrived. */
 type SendOutcome =
   | { readonly kind: 'delivered' | 'gone'; readonly status: number }
   | { readonly kind: 'refused'; readonly status: number; readonly retryAfterMs: number }
@@ -150,7 +150,7 @@ type SendOutcome =
 
 const GONE = 410;
 
-/** The same for all: receivers learn nothing about the account. */
+/** Every account sends the same headers, so that receivers learn nothing about it. */
 const HEADERS = {
   'content-type': 'application/json',
   'user-agent': `${OWN_AGENT} (webhook)`,
@@ -243,7 +243,7 @@ async function writeEnd(
     return outbox.failed(claim, end, { eraseSecret: outcome.kind === 'gone' }, cutOff);
   };
   const held = await write();
-  // The receiver's address is the caller's secret.
+  // The line omits the receiver's address, which is the caller's secret.
   const line = { jobId: claim.id, attempt, ...outcome, durationMs: Math.round(durationMs) };
   if (held) log.info({ ...line, nextInMs }, 'notification');
   else log.warn(line, 'notification taken over meanwhile');

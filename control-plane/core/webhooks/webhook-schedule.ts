@@ -8,9 +8,9 @@ export const WEBHOOK_SCHEDULE_MS: WebhookSchedule = [
   0, 5_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000,
 ];
 
-/** ±10 %: webhooks that failed together do not retry together. */
+/** ±10 %, so that webhooks that failed together do not retry together. */
 const JITTER = 0.1;
-/** The result's life: a later notification would announce nothing. */
+/** The result's life. A later notification would announce nothing. */
 const SCHEDULE_MS_MAX = 86_400_000;
 /** Longest delay that a receiver can ask for with one answer. */
 const RETRY_AFTER_MS_MAX = 3_600_000;
