@@ -35,7 +35,6 @@ interface OpenDatabaseOptions {
   readonly log: StoreLog;
   /** Creates a missing SQLite file and its directory. Otherwise its absence is an error. */
   readonly create?: boolean;
-  /** Bound of one statement on a server, for tests. */
   readonly statementMsMax?: number;
 }
 
@@ -87,13 +86,13 @@ export async function openDatabase(
 }
 
 interface Opened extends Pick<Database, 'kysely'> {
-  /** Requests that may run statements at once: the connections would queue further ones. */
+  /** How many requests may run statements at once. Others would queue for connections. */
   readonly requestsMax: number;
   /** The server of the newest connection. undefined: a file, or no server has answered yet. */
   readonly member: () => Member | undefined;
 }
 
-/** A file's path, or a server's URL without the password. */
+/** Never shows a password. */
 function describeUrl(databaseUrl: string): string {
   if (databaseUrl.startsWith('sqlite:')) return databaseUrl.slice('sqlite:'.length);
   const { user, host = '', port, socketPath, database } = parseMysqlUrl(databaseUrl);

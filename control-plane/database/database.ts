@@ -12,11 +12,10 @@ import {
   type Engine,
 } from './engines.ts';
 
-/** Each package declares its tables in it (core/tables.ts). */
+/** Each package declares its tables in it, such as core/tables.ts. */
 // biome-ignore lint/suspicious/noEmptyInterface: others declare into it
 export interface Schema {}
 
-/** The database or a transaction. */
 export type Db = Kysely<Schema>;
 
 export type StoreLog = Pick<Logger, 'info' | 'warn'>;
@@ -26,9 +25,8 @@ export interface Database {
   readonly dialect: DatabaseDialect;
   /** For messages: never with a password. */
   readonly location: string;
-  /** An address may lead to another engine later. */
+  /** That of the newest connection: an address may lead to another engine later. */
   readonly engine: Engine;
-  /** The shares that accounts have of it. */
   readonly shares: RequestShares;
   /** The database's clock, as an expression. */
   readonly nowMs: RawBuilder<number>;
@@ -38,14 +36,12 @@ export interface Database {
 }
 
 /*
- * - Retries: only SQLite's wait for the file lock is below this, and no caller above repeats a
- * call.
+ * The only retries are here, except for SQLite's wait for the file lock. No caller repeats a call.
  *
  * A round is the work of one `query` or `transact`. It is repeated as a whole, so it must be
- * correct if it has already happened: the answer of a commit may be lost. A round may ask for a
- * repetition by an OvertakenError.
+ * correct if it has already happened: the answer of a commit may be lost.
  *
- * | error       | repeated, a burst                      | after the burst              |
+ * | error       | repeated per burst                     | after the burst              |
  * |-------------|----------------------------------------|------------------------------|
  * | conflict,   | CONFLICT_RETRIES_MAX, RETRY_MS_MAX     | SERVICE_UNAVAILABLE          |
  * | overtaken   |                                        |                              |
@@ -61,7 +57,7 @@ export interface Database {
  * aborts, which starts one last burst.
  */
 
-/** Lost rounds are few, since every transaction locks the account's row first. */
+/** Few rounds are lost, since every transaction locks the account's row first. */
 const CONFLICT_RETRIES_MAX = 50;
 /** Consecutive broken connections: covers a restart of the pool, not an outage. */
 const CONNECTION_RETRIES_MAX = 4;
@@ -152,7 +148,7 @@ class Burst {
   async pause(kind: DatabaseErrorKind): Promise<boolean> {
     const pauseMs = this.#pauseMs(kind);
     if (pauseMs === undefined || performance.now() >= this.#endsAtMs) return false;
-    // At least half of it, so that two rounds that collided do not collide again.
+    // A random pause of at least half, so that two rounds that collided do not collide again.
     await delay(pauseMs * (0.5 + Math.random() / 2));
     return true;
   }
@@ -169,7 +165,6 @@ class Burst {
   }
 }
 
-/** The message distinguishes our own bound from an outage of the database. */
 function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {
   const isRefused = kind === 'refused';
   const retryAfterS = isRefused ? REFUSED_RETRY_AFTER_S : UNAVAILABLE_RETRY_AFTER_S;
@@ -194,7 +189,7 @@ function faultOf(kind: DatabaseErrorKind, cause: unknown): string {
 const ACCOUNTS_WAITING_MAX = 4096;
 /** One for each public connection, so that no caller is refused because of another. */
 const UNKNOWN_WAITING_MAX = 10_000;
-/** Unknown callers read one row by its key, so one slot for four of accounts is enough. */
+/** Unknown callers read one row by its key, so a quarter of the accounts' slots is enough. */
 const SLOTS_TO_AN_UNKNOWN = 4;
 /** As long as an upload waits for its slot. */
 const WAIT_MS = 10_000;
@@ -232,7 +227,7 @@ export class RequestShares {
   run<T>(work: () => Promise<T>): Promise<T> {
     const owner = requestOwner();
     if (owner === undefined) return work();
-    // Outside of the request, so that nested queries wait for no second slot.
+    // Runs outside of the request, so that nested queries wait for no second slot.
     const inSlot = () => outsideRequests(work);
     return 'accountId' in owner
       ? this.#accounts.run({ key: owner.accountId }, inSlot)

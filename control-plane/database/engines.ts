@@ -5,7 +5,7 @@
 
 export type DatabaseDialect = 'sqlite' | 'mysql';
 
-/** By names in lower case. */
+/** Values by names in lower case. */
 export type ServerVariables = ReadonlyMap<string, string>;
 
 /** A setting that the store's guarantees need. The program warns at its start if it differs. */
@@ -28,7 +28,7 @@ export interface Engine {
    * commit fails; a locked or unchanged row is no conflict.
    */
   readonly conflicts: 'locks' | 'certification';
-  /** Begins each session, so that it reads all earlier commits, on any member. */
+  /** Statements that begin each session, so that it reads all earlier commits, on any member. */
   readonly session: readonly string[];
   readonly settings: readonly Setting[];
 }
@@ -37,7 +37,7 @@ export function isOn(variables: ServerVariables, name: string): boolean {
   return ['ON', '1'].includes(variables.get(name) ?? '');
 }
 
-/** The largest statement inserts a hundred items of a batch. */
+/** The largest statement, which inserts a hundred items of a batch, fits. */
 const PACKET_BYTES_MIN = 1_048_576;
 
 const SETTINGS: readonly Setting[] = [
@@ -121,10 +121,10 @@ const MULTI_PRIMARY: Engine = {
     'run it with group_replication_single_primary_mode=ON',
 };
 
-/** In the order of the test: MySQL's `isServer` is always true. */
+/** The first that fits is used. MySQL's `isServer` is always true. */
 const SERVERS: readonly Engine[] = [GALERA, MULTI_PRIMARY, GROUP_REPLICATION, MARIADB, MYSQL];
 
-/** Each session sets those that its server has, because a host may have changed their defaults. */
+/** Each session sets those that its server has, since a host may have changed their defaults. */
 export const OWN_VARIABLES: Readonly<Record<string, string>> = {
   // The pool has its own limit, which does not bound changes of tables.
   max_statement_time: '0',
@@ -332,7 +332,6 @@ export function unknownLogin(error: unknown): string | undefined {
 /** SQLITE_IOERR, SQLITE_PROTOCOL: file systems without locks or shared memory. */
 const NOT_LOCAL: readonly number[] = [10, 15];
 
-/** Possibly a network file system. */
 export function mayBeNetworkFileSystem(error: unknown): boolean {
   const { code, errcode } = (error ?? {}) as { code?: unknown; errcode?: unknown };
   return code === 'ERR_SQLITE_ERROR' && NOT_LOCAL.includes(Number(errcode) & 0xff);

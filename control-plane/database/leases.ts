@@ -34,7 +34,7 @@ export function isFree({ nowMs }: Pick<Database, 'nowMs'>): RawBuilder<SqlBool> 
   return sql<SqlBool>`(lease_holder is null or lease_expires_at <= ${nowMs})`;
 }
 
-/** True even after its time, unless somebody else claimed the row. */
+/** True even after the expiry, unless somebody else claimed the row. */
 export function isHeldBy({ holder, fence }: LeaseClaim): RawBuilder<SqlBool> {
   return sql<SqlBool>`(fence = ${fence} and lease_holder = ${holder})`;
 }

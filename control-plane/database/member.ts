@@ -6,7 +6,7 @@ import {
   type ServerVariables,
 } from './engines.ts';
 
-/** Each connection reads this of its server before its first statement. */
+/** What each connection reads about its server before its first statement. */
 export interface Member {
   readonly engine: Engine;
   readonly variables: ServerVariables;
@@ -23,7 +23,8 @@ const NAMES = SERVER_VARIABLES.map(name => `'${name}'`).join();
 const SHOW_VARIABLES = `show variables where variable_name in (${NAMES})`;
 
 /**
- * Hosts limit all sessions or change their character set, which would cut or refuse the next query.
+ * Some hosts limit sessions or change their character set, which would cut or refuse the next
+ * query.
  */
 const BEGIN = `set names utf8mb4 collate utf8mb4_bin, sql_big_selects = 1,
   sql_select_limit = 18446744073709551615`;

@@ -13,11 +13,11 @@ import { CHANGES_NO_TABLE, type DatabaseDialect, databaseErrorKind, isDenied } f
 
 /** The migrations of one package, for its own tables, recorded in a table of their own. */
 export interface MigrationSeries {
-  /** Part of that table's name. undefined: the core, which uses Kysely's default table. */
+  /** Part of the name of that table. undefined: the core, which uses Kysely's default table. */
   readonly package?: string;
   /** In the order of their names. */
   readonly migrations: (dialect: DatabaseDialect) => Readonly<Record<string, Migration>>;
-  /** Replaced by the first migration, but replicas of that version need their names. */
+  /** Migrations that the first one replaced. Replicas of that version need their names. */
   readonly folded?: readonly string[];
   /** This version cannot use databases that ran this migration. */
   readonly unreadable?: {
@@ -38,7 +38,6 @@ function displayName(series: MigrationSeries, name: string): string {
   return series.package === undefined ? name : `${series.package}/${name}`;
 }
 
-/** The message says what to do. */
 export class SchemaError extends Error {
   constructor(detail: string, cause?: unknown) {
     super(detail, { cause });
@@ -46,7 +45,7 @@ export class SchemaError extends Error {
   }
 }
 
-/** Such a migration does more than add: older versions cannot use its schema (docs/adr/0037). */
+/** Older versions cannot use the schema of a migration with this ending (docs/adr/0037). */
 function leavesNoWayBack(name: string): boolean {
   return name.endsWith('-no-way-back');
 }
@@ -103,7 +102,9 @@ export async function migrate(
   return ran;
 }
 
-/** Added to the number of migrations: on Galera a change of tables elsewhere ends reads here. */
+/**
+ * Rounds beyond one per migration: on Galera, another member's change of tables ends reads here.
+ */
 const ROUNDS_MAX = 5;
 const ROUND_PAUSE_MS = 200;
 
@@ -169,7 +170,10 @@ export async function requireCurrentSchema(
   }
 }
 
-/** A newer version only adds, so this one works on its schema, unless a name says otherwise. */
+/**
+ * A newer version only adds to the schema, so this one works on it, unless a migration leaves no
+ * way back.
+ */
 function requireUsable(database: Database, states: readonly SeriesState[]): void {
   const { older } = states.find(state => state.older) ?? {};
   if (older !== undefined) throw new SchemaError(`${older.found}: ${older.advice}`);
@@ -281,7 +285,7 @@ async function createTable(
       ([name, condition]) => sql`constraint ${sql.ref(name)} check (${sql.raw(condition)})`,
     ),
   ];
-  // STRICT makes SQLite check types as the others do.
+  // STRICT makes SQLite check types as servers do.
   const options =
     dialect === 'sqlite'
       ? sql`strict`
@@ -327,7 +331,7 @@ async function changeTable(
 /** MySQL's ER_DUP_FIELDNAME. */
 const COLUMN_EXISTS = 1060;
 
-/** Nullable, at the table's end. Skips an existing name. */
+/** Adds nullable columns at the table's end. Skips an existing name. */
 export async function addColumns(
   db: Kysely<unknown>,
   dialect: DatabaseDialect,
@@ -359,8 +363,8 @@ const INDEX_EXISTS = 1061;
 
 /**
  * Skips an existing name.
- * @param options.notNull only rows with a value; SQLite alone has such indexes
- * @param options.isUnique among rows without a null in it
+ * @param options.notNull leaves out rows whose column is null, on SQLite alone
+ * @param options.isUnique unique among rows without a null
  */
 export async function createIndex(
   db: Kysely<unknown>,

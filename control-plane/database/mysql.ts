@@ -12,7 +12,7 @@ import { type Member, readMember, requireSupported } from './member.ts';
 import { ServerLiveness, SUSPECT_MS } from './server-liveness.ts';
 
 /**
- * Bound of one statement while the server answers others: several hundred times the slowest.
+ * Time limit of one statement while the server answers others: several hundred times the slowest.
  * Without it a statement could hold its caller for a quarter of an hour.
  */
 const STATEMENT_MS_MAX = 30_000;
@@ -20,20 +20,21 @@ const STATEMENT_MS_MAX = 30_000;
 const CONNECT_MS_MAX = 5_000;
 /** For a row's lock. The transaction is then repeated. */
 const LOCK_WAIT_S_MAX = 10;
-/** More callers get POOL_QUEUE_LIMIT at once. */
+/** Further callers get POOL_QUEUE_LIMIT immediately. */
 const POOL_WAITERS_MAX = 2_000;
 /**
- * The pool lends the newest first; older ones would not notice that the address leads elsewhere.
+ * The pool lends the newest first. Older ones would stay idle, and miss that the address now leads
+ * elsewhere.
  */
 const IDLE_MS_MAX = 5_000;
 /**
- * Least time between two replacements of all connections: while there is no primary, each write
- * would cause one. An earlier replacement is set to a time in the future.
+ * Least time between two replacements of all connections; an earlier one waits. While there is no
+ * primary, each write would cause one.
  */
 const LEAVE_MS_MIN = 1_000;
 
 /**
- * Strict: values are never cut. UTC: now() has no summer time. No transaction chains to the next.
+ * Strict mode never cuts values. In UTC now() has no summer time. Type 0 chains no transactions.
  */
 const SQL_MODE = [
   'STRICT_ALL_TABLES',
@@ -55,7 +56,7 @@ function sessionOf({ engine, variables }: Member): readonly string[] {
   ];
 }
 
-/** DDL and the migration lock are not bounded. */
+/** Statements with a time limit. DDL and the migration lock have none. */
 const BOUNDED =
   /^(?!select get_lock\b)(select|with|insert|update|delete|show|set|begin|commit|rollback)\b/i;
 /** If one of these fails, the state of the transaction is unknown. */
@@ -63,10 +64,8 @@ const CONTROL = /^(set|begin|commit|rollback)\b/;
 
 interface MysqlPoolOptions {
   readonly pool: PoolOptions;
-  /** An idle connection broke. */
   readonly onLost: (error: Error) => void;
   readonly statementMsMax?: number | undefined;
-  /** A new connection found this server. */
   readonly onMember?: ((member: Member) => void) | undefined;
 }
 
@@ -103,14 +102,15 @@ class GuardedConnection implements MysqlPoolConnection {
   }
 
   query(sql: string, parameters: readonly unknown[], callback: QueryCallback = () => undefined) {
-    // The server has rolled back already. Report the error that closed the connection.
+    // The server has rolled back already. Other statements get the error that closed the
+    // connection.
     if (this.#closed && sql === 'rollback') callback(null, [] as never);
     else if (this.#endedBy !== undefined) callback(this.#endedBy, undefined as never);
     else this.#query(sql, parameters, callback);
     return NO_STREAM;
   }
 
-  /** Our own time limit: mysql2's leaves its timer running when the connection breaks. */
+  /** mysql2's own time limit leaves its timer running when the connection breaks. */
   #query(sql: string, parameters: readonly unknown[], callback: QueryCallback): void {
     const { suspectMs, liveness } = this.#pool;
     let leftMs = this.#pool.statementMsMax;
@@ -175,7 +175,7 @@ class GuardedPool implements MysqlPool {
   readonly #pool: Pool;
   readonly #options: MysqlPoolOptions;
   readonly #connections = new WeakMap<PoolConnection, GuardedConnection>();
-  /** Connections from before this performance.now() are closed instead of used. */
+  /** Connections from before this time (performance.now()) are closed instead of used. */
   #leftAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: MysqlPoolOptions) {
@@ -221,7 +221,7 @@ class GuardedPool implements MysqlPool {
       const known = this.#connections.get(raw);
       if (known !== undefined) {
         if (!this.hasLeft(known)) return known;
-        // Each round destroys a connection, so there are as many rounds as connections.
+        // Each round destroys a connection, so there are at most as many rounds as connections.
         known.destroy();
         continue;
       }
@@ -229,7 +229,7 @@ class GuardedPool implements MysqlPool {
     }
   }
 
-  /** The server is read-only now. Ignores connections opened before the last call. */
+  /** The server is read-only now. Ignores connections from before the last call. */
   leave(connection: GuardedConnection): void {
     const now = performance.now();
     if (this.hasLeft(connection) || this.#leftAtMs > now) return;
@@ -237,7 +237,7 @@ class GuardedPool implements MysqlPool {
   }
 
   hasLeft({ connectingAtMs }: GuardedConnection): boolean {
-    // A time in the future came within LEAVE_MS_MIN after the previous one, which still holds.
+    // If the time is in the future, the previous one, LEAVE_MS_MIN earlier, still holds.
     const isAhead = this.#leftAtMs > performance.now();
     return connectingAtMs <= this.#leftAtMs - (isAhead ? LEAVE_MS_MIN : 0);
   }

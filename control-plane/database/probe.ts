@@ -44,7 +44,7 @@ export async function requireWritable(
   else await query(database, writeNothing);
 }
 
-/** On SQLite such a write touches nothing, so this asks the operating system. */
+/** SQLite does not touch the file for a write that matches no row, so this asks the system. */
 async function requireWritableFile(database: Database): Promise<void> {
   const { rows } = await query(database, db =>
     sql<{ file: string }>`select file from pragma_database_list where name = 'main'`.execute(db),

@@ -10,12 +10,12 @@ import { underNoSpan } from '@matting/program/tracing/active-span.ts';
 /** Pause after a failure of the database; doubles each time. */
 const BACKOFF_MIN_MS = 100;
 const BACKOFF_MAX_MS = 2000;
-/** A wake-up that is due sooner waits for this, so that one round serves several. */
+/** Shortest wait for a wake-up, so that one round serves several. */
 const WAKE_MIN_MS = 5;
 
 /**
  * outdated: a round runs and another follows. failing: a round runs and a pause follows. stopping:
- * the last round runs. A missing event is a bug of the owner, and throws.
+ * the last round runs. An event that a mode lacks is a bug of the owner, and throws.
  */
 // biome-ignore format: a table
 const TRANSITIONS = {
@@ -30,7 +30,7 @@ const TRANSITIONS = {
 } as const;
 
 type LoopMode = keyof typeof TRANSITIONS;
-/** ended, failed: the round did. fault: the database failed under work of an earlier round. */
+/** ended, failed: so did the round. fault: the database failed during work of an earlier round. */
 type LoopEvent = 'start' | 'wake' | 'ended' | 'failed' | 'fault' | 'resumed' | 'stop';
 
 /** @throws AssertionError: impossible in that mode */
@@ -41,7 +41,6 @@ function nextMode(mode: LoopMode, event: LoopEvent): LoopMode {
   return next;
 }
 
-/** A simulation has its own clock. */
 interface LoopClock {
   now(): number;
   after(ms: number, act: () => void): () => void;
@@ -59,13 +58,12 @@ interface RoundLoopOptions {
   readonly pollMs: number;
   /**
    * Begins a round. Its owner calls `roundEnded` or `roundFailed`.
-   * @param reread also read other replicas' changes: the first round, a poll, or one after a pause
+   * @param reread also read changes of other replicas: in the first round, by a poll, after a pause
    */
   readonly begin: (reread: boolean) => void;
   readonly clock?: LoopClock;
 }
 
-/** A loop whose rounds are `work` alone. */
 export function pollingLoop(
   pollMs: number,
   work: () => Promise<void>,
@@ -119,7 +117,7 @@ export class RoundLoop {
 
   /**
    * Only the earliest of several wake-ups is kept: its round schedules the next.
-   * @param ms undefined: none
+   * @param ms undefined: no wake-up
    */
   wakeIn(ms: number | undefined): void {
     // The poll comes earlier.
@@ -185,7 +183,8 @@ export class RoundLoop {
     const reread = this.#reread;
     this.#reread = false;
     this.#round = Promise.withResolvers();
-    // The request that woke the loop ends; its trace and its share of the database must not go on.
+    // A round outlives the request that woke the loop, so it must not use the request's trace or
+    // share.
     outsideRequests(() => underNoSpan(() => this.#options.begin(reread)));
   }
 

@@ -9,9 +9,9 @@ const SQLITE_FULL = 13;
 
 /** Longest wait for another process's write lock, before SQLITE_BUSY. */
 const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
-/** Jittered, so that waiting processes do not retry in step. */
+/** Random, so that waiting processes do not retry in step. */
 const SQLITE_BUSY_PAUSE_MS_MAX = 12;
-/** The store has about a hundred texts. */
+/** Statements kept prepared. The service has about a hundred. */
 const SQLITE_STATEMENTS_MAX = 256;
 
 export type Statement = Pick<CompiledQuery, 'sql' | 'parameters'>;
@@ -43,11 +43,11 @@ export class SqliteConnection {
   }
 
   static #open(path: string): SqliteConnection {
-    // SQLite's own wait is right here: another process may be switching the file to WAL.
+    // Uses SQLite's own wait, since another process may be switching the file to WAL.
     const db = new DatabaseSync(path, { timeout: SQLITE_BUSY_WAIT_MS_MAX });
     try {
       db.exec('pragma journal_mode = wal');
-      // NORMAL may lose the last commits at a power failure, and callers know of those jobs.
+      // NORMAL may lose the last commits in a power failure, although callers know of those jobs.
       db.exec('pragma synchronous = full');
       db.exec('pragma busy_timeout = 0');
     } catch (error) {
@@ -83,7 +83,10 @@ export class SqliteConnection {
     this.execute({ sql, parameters: [] });
   }
 
-  /** Outside a transaction. Waits for another process's lock between ticks of the event loop. */
+  /**
+   * Call it outside a transaction. Waits for another process's lock between ticks of the event
+   * loop.
+   */
   async executeWhenFree<R>(statement: Statement): Promise<QueryResult<R>> {
     const giveUpAt = performance.now() + SQLITE_BUSY_WAIT_MS_MAX;
     for (;;) {
@@ -109,7 +112,7 @@ export class SqliteConnection {
       return known;
     }
     const statement = this.#db.prepare(sql);
-    // Read once: it takes twice as long as reading a row.
+    // Asks for the columns once: that takes twice as long as reading a row.
     const prepared = { statement, answersRows: statement.columns().length > 0 };
     if (this.#statements.size >= SQLITE_STATEMENTS_MAX) {
       const oldest = this.#statements.keys().next();
@@ -120,7 +123,7 @@ export class SqliteConnection {
   }
 }
 
-/** More callers get POOL_QUEUE_LIMIT at once. */
+/** Further callers get POOL_QUEUE_LIMIT immediately. */
 const SQLITE_WAITERS_MAX = 2_000;
 
 export function oneAtATime(): Semaphore {

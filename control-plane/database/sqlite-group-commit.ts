@@ -122,7 +122,7 @@ export class SqliteGroupCommit {
     }
     await this.#connection.executeWhenFree(BEGIN);
     const group: Group = { members: 1, due: false, committed: Promise.withResolvers<void>() };
-    // Members await it themselves, but the first may have failed to begin.
+    // Members await the promise themselves, but the first may have failed to begin.
     group.committed.promise.catch(() => undefined);
     this.#group = group;
     setImmediate(() => {

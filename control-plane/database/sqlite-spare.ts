@@ -21,7 +21,7 @@ export function freeSpare(path: string): boolean {
   return found;
 }
 
-/** Reserves the space again whenever the disk has room. @returns stops it */
+/** Reserves the space again whenever the disk has room. @returns a function that stops it */
 export function keepSpare(path: string, log: StoreLog): () => void {
   let warned = false;
   const warn = (about: object) => {

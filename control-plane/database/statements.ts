@@ -30,14 +30,14 @@ export async function isInserted(insert: Promise<unknown>): Promise<boolean> {
   }
 }
 
-/** matchesOne for a kept statement. */
 export async function keptMatchesOne(db: Db, statement: CompiledQuery<unknown>): Promise<boolean> {
   const { numAffectedRows } = await db.executeQuery(statement);
   return numAffectedRows === 1n;
 }
 
 /**
- * MySQL compares only such text with an ASCII column ("illegal mix of collations"); it pads spaces.
+ * MySQL refuses to compare other text with an ASCII column ("illegal mix of collations"), and pads
+ * spaces.
  */
 export function isAsciiWord(text: string): boolean {
   return /^[\x21-\x7e]{1,300}$/.test(text);
@@ -118,7 +118,6 @@ export function nowPlusMs(nowMs: RawBuilder<number>, lengthMs: number): RawBuild
   return sql<number>`${nowMs} + ${lengthMs}`;
 }
 
-/** In UTC. */
 export function startOfDay(nowMs: RawBuilder<number>): RawBuilder<number> {
   return sql<number>`(${nowMs}) - (${nowMs}) % ${sql.lit(DAY_MS)}`;
 }

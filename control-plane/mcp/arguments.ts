@@ -40,7 +40,7 @@ const FIELDS: Readonly<Record<keyof typeof OTHER_ARGUMENTS, readonly string[]>> 
 
 export type Arguments = Readonly<Record<string, unknown>>;
 
-/** These are texts, so a number becomes its text. */
+/** REST takes these as texts, so a number becomes its text. */
 const MEASURES: readonly string[] = FINISHING_FIELDS.filter(field => fieldKind(field) === 'text');
 /** 0 is a real value of these, if another argument gives it an effect. */
 const ZERO_IS_A_VALUE: readonly string[] = [
@@ -65,7 +65,7 @@ export function argumentsOf(tool: keyof typeof OTHER_ARGUMENTS): readonly string
 }
 
 /**
- * @param longTexts their number in the whole message; the first is in the upload
+ * @param longTexts the number of long texts in the whole message; the first is in the upload
  * @throws ContractError INVALID_REQUEST, INVALID_IDEMPOTENCY_KEY, INVALID_IMAGE_SOURCE
  */
 export function readArguments(
@@ -171,8 +171,8 @@ function requireJobId(given: unknown): string {
 }
 
 /**
- * Shapes, a shape, its line, a point, a number. JSON.stringify overflows the stack at 20,000
- * levels.
+ * The levels are shapes, a shape, its line, a point, a number. JSON.stringify overflows the stack
+ * at 20,000 levels.
  */
 const SHAPES_DEPTH = 5;
 

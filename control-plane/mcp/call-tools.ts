@@ -76,9 +76,10 @@ export interface Calling {
   readonly reply: FastifyReply;
   readonly image: ImageUpload;
   readonly longTexts: number;
+  /** Ends the message's share of answers (AnswerShares). */
   readonly leave: () => void;
   /**
-   * Counts one submission a message against the rate, and releases the slot.
+   * Counts a submission against the rate, once per message, and calls `leave`.
    * @throws ContractError KEY_NOT_ALLOWED, RATE_LIMITED
    */
   readonly admitSubmission: () => Promise<void>;
@@ -154,7 +155,7 @@ export class CallTools {
   }
 
   /**
-   * Copies the upload, which thus serves further calls, also after a refusal.
+   * Copies the upload, so that further calls can use it, even after a refusal.
    * @throws ContractError INVALID_IMAGE_SOURCE
    */
   async #takeUpload({ request, image }: Calling, imageId: string): Promise<void> {
@@ -213,7 +214,7 @@ export class CallTools {
     { preview }: ReadArguments,
   ): Promise<CallToolResult> {
     noteJob(calling.request, job.id);
-    // The rest of a joined call's body must not hold a slot during the wait.
+    // If the call joined a job, its own image must not hold a slot during the wait.
     await calling.image.abort();
     const note = created ? '' : ' An earlier call made it.';
     return await this.#answer(calling, job, { note, preview });

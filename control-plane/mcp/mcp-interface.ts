@@ -85,13 +85,13 @@ function requireOwnOrigin(baseUrl: string): onRequestHookHandler {
 
 type Rates = Readonly<Record<'reads' | 'submissions', onRequestAsyncHookHandler>>;
 
-/** Such a message may hold a picture, whichever tool it calls. */
+/** A large message may hold a picture, whichever tool it calls. */
 function isLargeMessage({ headers }: FastifyRequest): boolean {
   return Number(headers['content-length'] ?? 0) > SMALL_MESSAGE_BYTES_MAX;
 }
 
 /**
- * A large message counts as a submission. Without a Content-Length it counts once so many bytes
+ * A large message counts as a submission. Without a Content-Length it counts once that many bytes
  * came.
  * @throws ContractError KEY_NOT_ALLOWED, RATE_LIMITED
  */

@@ -22,13 +22,12 @@ const INSTRUCTIONS =
   'Removes the backgrounds of images. Call remove_background with the address of an image; for a ' +
   'file on this machine call create_upload first. Give the user the link from its answer.';
 
-/** One for all servers, since each would compile its own. */
+/** One for all servers, since each would compile the schemas again. */
 const jsonSchemaValidator = new AjvJsonSchemaValidator();
 
-/** Together they are one resource, in this order. */
 const REST_PAGES =
   'rest requests jobs formats finishing batches-and-corrections webhooks keys'.split(' ');
-/** The pages' address of the service; baseUrl replaces it. */
+/** The service's address in the pages; baseUrl replaces it. */
 const LOCAL = 'http://127.0.0.1:8080';
 
 export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {
@@ -54,12 +53,14 @@ export async function answerMessage(
     const value = calling.request.headers[name];
     if (value !== undefined) headers.set(name, String(value));
   }
-  // The SDK also requires the type of event streams, although earlier versions get JSON alone.
+  // The SDK requires callers to accept event streams, too, although earlier versions of the
+  // protocol get JSON alone.
   const { accept = '*/*' } = calling.request.headers;
   headers.set('accept', acceptsJson(accept) ? 'application/json, text/event-stream' : accept);
   const request = new Request(`${described.baseUrl}/mcp`, { method: 'POST', headers });
   const server = serverOf(calling, tools, described);
-  // Without a parsed body the SDK reads that of `request`, which is empty: not JSON.
+  // Without a parsed body the SDK reads the empty body of `request`, and answers that it is not
+  // JSON.
   const response = await respond(request, message ?? undefined, server);
   const { status } = response;
   return { status, headers: Object.fromEntries(response.headers), text: await response.text() };

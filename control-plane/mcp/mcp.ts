@@ -17,7 +17,7 @@ export const mcp: Package<boolean> = {
     const removals: Removal[] = [
       { name: 'old uploads', remove: size => uploads.removeOld(size, removeBlob) },
     ];
-    // Uploads of before a switch-off still expire.
+    // Uploads from before the interface was switched off still expire.
     if (!isOn) return { removals };
     const { mcpInterface } = await import('./mcp-interface.ts');
     const { baseUrl, syncWaitMs } = config;

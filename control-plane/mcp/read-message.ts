@@ -21,10 +21,11 @@ import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
 const MESSAGE_BYTES_MAX = 2 * HINT_LIST_BYTES_MAX + 64 * 1024;
 /**
- * Includes names. 320 KiB of names block the event loop for 100 ms, as many bytes of numbers for 6.
+ * Counts names, too. 320 KiB of names block the event loop for 100 ms, as many bytes of numbers for
+ * 6 ms.
  */
 const TEXTS_MAX = 2048;
-/** In JSON's form. Enough for the longest URL with every character escaped. */
+/** Measured in JSON's form. Enough for the longest URL with every character escaped. */
 export const TEXT_BYTES_MAX = 16 * 1024;
 /** A call by a URL has a few hundred bytes. */
 export const SMALL_MESSAGE_BYTES_MAX = 16 * 1024;
@@ -41,7 +42,7 @@ interface ReadMessage {
 }
 
 /**
- * @param admitLarge runs once, after SMALL_MESSAGE_BYTES_MAX
+ * @param admitLarge runs once, when more than SMALL_MESSAGE_BYTES_MAX came
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, SERVICE_UNAVAILABLE; that of `admitLarge`
  */
 export async function readMessage(
@@ -101,7 +102,6 @@ export class MessageReader {
     try {
       message = JSON.parse(text.decode(this.#kept.view()));
     } catch {
-      // The SDK answers a body that is not JSON.
       message = null;
     }
     return { message, longTexts: this.#longTexts };

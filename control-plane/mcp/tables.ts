@@ -9,7 +9,10 @@ declare module '@matting/database/database.ts' {
       token_hash: string;
       created_at: number;
       blob: string | null;
-      /** JSON: its hash and header facts. Null also if an earlier release received the image. */
+      /**
+       * JSON: the image's hash and header facts. Null also if an earlier release received the
+       * image.
+       */
       known: string | null;
     };
   }

@@ -195,7 +195,7 @@ function fieldsOf(described: DescribedFields, { models, corrections }: Offered) 
   return Object.fromEntries(entries) as Record<string, object>;
 }
 
-/** Every conversation pays for these words, so this refers to the first tool. */
+/** Every conversation pays for these words, so the descriptions refer to the first tool. */
 function correctionFieldsOf(described: DescribedFields): Record<string, object> {
   const entries = CORRECTION_FIELDS.map(name => {
     if (isHintList(name)) return [name, { ...SHAPES, description: WORDS[name] }];
