@@ -1,7 +1,7 @@
 /**
  * Builds client.tgz into client/build: JavaScript and types for `import` and `require`. The
  * workspace has no version, so that npm cannot pack it unbuilt; the built package gets the
- * project's.
+ * project's version.
  *   main.ts [folder of a client below its project; default: its own]
  */
 import { spawnSync } from 'node:child_process';

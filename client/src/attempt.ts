@@ -1,16 +1,16 @@
 import { noAnswer } from './errors.ts';
 import type { Patience } from './patience.ts';
 
-/** Between two pieces of an answer. */
+/** Longest wait between two pieces of an answer. */
 const PIECE_MS_MAX = 60_000;
 
-/** Must be ended, or the caller's signal keeps it in memory. */
+/** Call `end` when the attempt is over; otherwise the caller's signal keeps it in memory. */
 export class Attempt {
   readonly #controller = new AbortController();
   readonly #patience: Patience;
   readonly #onAbort = () => this.#controller.abort(this.#patience.signal?.reason);
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Set if the time was over. */
+  /** Set once the time is over. */
   timedOut: Error | undefined;
 
   constructor(patience: Patience) {
@@ -22,7 +22,7 @@ export class Attempt {
     return this.#controller.signal;
   }
 
-  /** From now on, within the call's own time. */
+  /** Starts the time limit again, within the call's own time. */
   allow(maxMs: number): void {
     clearTimeout(this.#timer);
     const ms = Math.max(1, Math.min(maxMs, this.#patience.leftMs));
@@ -42,7 +42,7 @@ export class Attempt {
   }
 }
 
-/** Read it to its end, or end it. */
+/** Read it to its end, or call `end`. */
 export class PieceReader {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   readonly #attempt: Attempt;
@@ -50,12 +50,13 @@ export class PieceReader {
   constructor(response: Response, attempt: Attempt) {
     this.#reader = response.body?.getReader();
     this.#attempt = attempt;
-    // Time of the consumer does not count.
+    // The time that the consumer takes between two reads does not count.
     attempt.pause();
   }
 
   /**
-   * undefined: the end. Rejects with NO_ANSWER for a broken answer, or with the signal's reason.
+   * @returns undefined at the end. Rejects with NO_ANSWER for a broken answer, or with the signal's
+   * reason.
    */
   async read(): Promise<Uint8Array | undefined> {
     const attempt = this.#attempt;

@@ -44,15 +44,15 @@ export const PATHS = {
   models: '/v1/models',
 } as const;
 
-/** A read may need a key, but the service ignores its value. */
+/** The Idempotency-Key of reads. A service may require one, but ignores its value. */
 const READ_KEY = 'read';
-/** The service's bound on a page. */
+/** The most items that the service allows on a page. */
 const LIST_MAX = 100;
-/** If the service states no time. */
+/** Pause between two reads of a job, if the service states no time. */
 const POLL_MS = 1000;
-/** Between the first two reads of a batch. Later the service states the time. */
+/** Pause between the first two reads of a batch. Later the service states the time. */
 const FIRST_POLL_MS = 250;
-/** Before a job that failed temporarily is submitted again. */
+/** Pause before a job that failed temporarily is submitted again. */
 const FIRST_PAUSE_MS = 1000;
 
 type FinalJob = Exclude<Job, QueuedJob | ProcessingJob>;
@@ -69,7 +69,7 @@ export interface MattingClientOptions {
   /** For example `https://matting.example.com`. */
   readonly baseUrl: string | URL;
   readonly apiKey: string;
-  /** Replaces the runtime's, for a proxy or a test. */
+  /** Replaces the runtime's `fetch`, for a proxy or a test. */
   readonly fetch?: Fetch;
   /**
    * Longest wait for an answer before a retry. Default: 150 s, since the service waits 120 s for a
@@ -82,8 +82,8 @@ export type CallOptions = PatienceOptions;
 
 export interface SubmitOptions extends CallOptions {
   /**
-   * Names the picture in 1 to 128 printable ASCII characters. Store it outside of this process:
-   * another call with the same key is not charged again. Default: a new key for each call.
+   * Names the picture in 1 to 128 printable ASCII characters. Store the key outside of this
+   * process: a later call with the same key is not charged again. Default: a new key for each call.
    */
   readonly idempotencyKey?: string | undefined;
 }
@@ -96,7 +96,7 @@ export interface OpenCutOut extends ResultFile {
   /** Valid for a day, without a key. */
   readonly url: string;
   readonly idempotencyKey: string;
-  /** null: no subject. undefined: not reported. */
+  /** null: the picture shows no subject. undefined: the service did not report it. */
   readonly subject: Subject | null | undefined;
   readonly warnings: readonly ResultWarning[];
 }
@@ -161,7 +161,7 @@ export class MattingClient {
     }
     const { job_id: jobId, result } = outcome;
     const file = await openResult(this.#transport, result.url, patience);
-    // A service of 0.1.0 reports less.
+    // A service of 0.1.0 reports neither subject nor warnings.
     const { url, subject, warnings = [] } = result;
     return { jobId, url, subject, warnings, idempotencyKey, ...file };
   }
@@ -189,8 +189,8 @@ export class MattingClient {
   }
 
   /**
-   * Corrects the result of a job submitted with `correctable`, and waits. A new job, free of
-   * charge.
+   * Corrects the result of a job submitted with `correctable`, and waits. The correction is a new
+   * job, free of charge.
    */
   async correct(
     job: string | Pick<Job, 'job_id'>,
@@ -256,7 +256,7 @@ export class MattingClient {
     return jobOf(await this.#ask('DELETE', jobPath(jobId), new Patience(options)));
   }
 
-  /** Submits 1 to 1,000 addresses of pictures. One key is one batch. */
+  /** Submits 1 to 1,000 addresses of pictures. Calls with the same key submit one batch. */
   submitBatch(request: BatchRequest, options: SubmitOptions = {}): Promise<Batch> {
     return this.#postBatch(PATHS.batches, request, options);
   }
@@ -371,7 +371,7 @@ export class MattingClient {
     return bodyOf<Body>(answer, body => Array.isArray(body.models)).models;
   }
 
-  /** Returns the succeeded job, or an answer that is its file. */
+  /** Returns the succeeded job, or the answer that is its file. */
   async #carryOut(
     path: string,
     submission: Submission,
@@ -432,7 +432,7 @@ export class MattingClient {
     return ask(this.#transport, { method, url: this.#url(path), headers }, patience);
   }
 
-  /** Always of this service, so that no answer can send the key elsewhere. */
+  /** Every URL is one of this service, so that no answer can send the key elsewhere. */
   #url(path: string): string {
     return `${this.#baseUrl}${path}`;
   }
@@ -520,7 +520,7 @@ function accepting(accept: string, submission: Submission): Submission {
   return { ...submission, headers: { ...submission.headers, accept } };
 }
 
-/** From the headers of an answer that is the picture. */
+/** Reads the headers of an answer that is the picture. */
 function saidOf(
   { headers }: FileAnswer,
   base: string,
@@ -533,7 +533,7 @@ function saidOf(
   };
 }
 
-/** A share of 0 means no subject. Without a share it is unknown. */
+/** A share of 0 means no subject. Without a share the subject is unknown. */
 function subjectOf(box: string | null, share: string | null): Subject | null | undefined {
   if (share === null) return undefined;
   const [left, top, width, height] = (box ?? '').split(',').map(Number);

@@ -16,7 +16,7 @@ export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
 export interface Transport {
   readonly fetch: Fetch;
-  /** From the request to its answer, without sending the body. */
+  /** Longest time from the request to its answer, without the time to send the body. */
   readonly answerMsMax: number;
 }
 
@@ -32,13 +32,13 @@ export interface Request {
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
-  /** Of a JSON answer. */
+  /** The parsed body, if the answer is JSON. */
   readonly json: unknown;
-  /** Of an answer that is a file. */
+  /** The body, if the answer is a file. */
   readonly pieces: PieceReader | undefined;
 }
 
-/** Returns the first final answer. */
+/** Repeats the request until an answer is final. */
 export async function ask(
   transport: Transport,
   request: Request,

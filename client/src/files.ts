@@ -32,7 +32,7 @@ export async function saveImage(
   path: string,
   pieces: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
 ): Promise<number> {
-  // Short enough for any target's name.
+  // The digest is short enough for a target's name of any length.
   const digest = createHash('sha256').update(basename(path)).digest('hex').slice(0, 32);
   const partial = join(dirname(path), `.${digest}.part`);
   try {

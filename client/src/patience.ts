@@ -1,4 +1,4 @@
-/** Time and pauses of a call's retries. */
+/** The time and pauses of a call's retries. */
 import type { MattingError } from './errors.ts';
 
 export const GIVE_UP_MS_DEFAULT = 3_600_000;
@@ -11,7 +11,7 @@ const TIMER_MS_MAX = 2_147_483_647;
 
 export interface Retry {
   readonly error: MattingError;
-  /** Until the next try. */
+  /** The pause until the next try. */
   readonly waitMs: number;
 }
 

@@ -16,7 +16,7 @@ export interface FileHeaders {
 }
 
 export interface ResultFile extends FileHeaders {
-  /** Read it to its end, or return it. Resumes broken downloads. */
+  /** Read it to its end, or call `return`. It resumes broken downloads. */
   readonly pieces: AsyncIterableIterator<Uint8Array>;
 }
 
@@ -70,7 +70,7 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   readonly #headers: FileHeaders;
   readonly #backoff = new Backoff(FIRST_PAUSE_MS);
   #answer: FileAnswer;
-  /** Bytes passed on. */
+  /** The number of bytes passed on. */
   #received = 0;
   /** Offset of the next piece in the file. */
   #at = 0;
@@ -136,7 +136,7 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   }
 }
 
-/** Identity, because ranges count bytes. */
+/** Asks for no compression, because a range counts the bytes of the file. */
 function get(link: string, from = 0, etag?: string): Request {
   const headers: Record<string, string> = { accept: '*/*', 'accept-encoding': 'identity' };
   if (from > 0) headers.range = `bytes=${from}-`;

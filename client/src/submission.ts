@@ -1,11 +1,11 @@
-/** A prepared request. Every retry sends the same. */
+/** A prepared request. Every retry sends the same bytes. */
 import { MattingError } from './errors.ts';
 import { collect } from './result-file.ts';
 import type { CorrectionFields, ImageBytes, ImageSource, MattingFields } from './types.ts';
 
 /** The service's bound. */
 export const IMAGE_BYTES_MAX = 52_428_800;
-/** URLs and secrets, because proxies log queries; shapes are too long for one. */
+/** URLs and secrets, because proxies log queries; shapes, because they are too long for a query. */
 const NEVER_IN_QUERY = ['background_url', 'callback_url', 'callback_secret', 'keep', 'erase'];
 
 export interface MattingRequest extends MattingFields {

@@ -59,11 +59,11 @@ export type CorrectionFields = Omit<
 
 interface JobBase {
   readonly job_id: string;
-  /** Absent: none, or the job was deleted. */
+  /** The caller's name for the job. Absent: it has none, or was deleted. */
   readonly reference?: string;
-  /** The corrected job. */
+  /** The id of the corrected job. */
   readonly corrects?: string;
-  /** The item's batch, and its position from 0. */
+  /** The batch, and the position of its item from 0. */
   readonly batch_id?: string;
   readonly item?: number;
   /** ISO 8601, UTC. */
@@ -93,7 +93,7 @@ export interface SucceededJob extends JobBase {
 
 export interface ExpiredJob extends JobBase {
   readonly status: 'expired';
-  /** Absent: it expired without you deleting it. */
+  /** When the job was deleted. Absent: its result expired. */
   readonly deleted_at?: string;
   readonly models?: readonly JobModel[];
 }
@@ -134,7 +134,7 @@ export interface Result {
  */
 export type ResultWarning = 'no_subject' | 'subject_unsure' | 'subject_cut_off' | (string & {});
 
-/** A box in pixels of the upright input. */
+/** The box of the subject, in pixels of the upright input. */
 export interface Subject {
   readonly left: number;
   readonly top: number;
@@ -146,7 +146,7 @@ export interface Subject {
 
 export interface JobModel {
   readonly name: string;
-  /** In its plan: subject, opinion, second_look, surer_look, refine. */
+  /** The model's role in its plan: subject, opinion, second_look, surer_look, refine. */
   readonly role: string;
 }
 
@@ -218,13 +218,13 @@ export interface JobFilter {
 }
 
 export interface UsageFigures {
-  /** With ended jobs. */
+  /** Images whose jobs ended. */
   readonly images: number;
-  /** Failed ones among them, free of charge. */
+  /** Images among them that failed, free of charge. */
   readonly failed: number;
   /** Succeeded corrections, free of charge, not counted as images. */
   readonly corrected: number;
-  /** Charged. */
+  /** Charged credits. */
   readonly credits: number;
 }
 
@@ -246,7 +246,7 @@ export interface Usage {
   readonly to: string;
   readonly group: UsageGroup;
   readonly total: UsageFigures;
-  /** Ordered by day or name, without unused ones. */
+  /** Entries in the order of days or names. Unused days and names are left out. */
   readonly usage: readonly UsageEntry[];
 }
 
@@ -257,19 +257,19 @@ export interface Model {
   readonly name: string;
   /** plan: several models with roles. null: not reported yet. */
   readonly kind: 'plan' | 'model' | null;
-  /** For requests without a model. */
+  /** Used for requests that name no model. */
   readonly default: boolean;
-  /** A node has it in memory; otherwise the first picture waits. */
+  /** A node has the model in memory; otherwise the first picture waits. */
   readonly loaded: boolean;
   /** The operator's description. */
   readonly good_for: string | null;
-  /** Median of its last pictures. null: too few. */
+  /** Median time of its last pictures, in seconds. null: too few pictures. */
   readonly seconds_p50: number | null;
   /** null: not reported yet. */
   readonly licence: ModelLicence | null;
 }
 
-/** Of a model, or the strictest terms of a plan's models. */
+/** The licence of a model, or the strictest terms of a plan's models. */
 export interface ModelLicence {
   readonly weights: UseTerms;
   readonly training_data: UseTerms;
@@ -283,9 +283,9 @@ export interface UseTerms {
 
 export interface Account {
   readonly credits: {
-    /** Not reserved. */
+    /** Credits that are not reserved. */
     readonly available: number;
-    /** For jobs that are not final. */
+    /** Credits reserved for jobs that are not final. */
     readonly reserved: number;
   };
 }

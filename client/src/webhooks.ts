@@ -2,7 +2,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { FailedJob, SucceededJob } from './types.ts';
 
-/** Refuses other times, so that nobody can replay a notification. */
+/** A notification whose time differs by more is refused, so that nobody can replay it. */
 const TOLERANCE_S = 300;
 const BASE64_PREFIX = 'whsec_';
 
@@ -21,12 +21,12 @@ export type WebhookEvent =
   | JobEvent<'matting.job.succeeded', SucceededJob>
   | JobEvent<'matting.job.failed', FailedJob>;
 
-/** Not from the service, or too old. Answer 401. */
+/** The notification is not from the service, or too old. Answer 401. */
 export class WebhookError extends Error {
   override readonly name = 'WebhookError';
 }
 
-/** Of Node or `fetch`. */
+/** Headers of Node or of `fetch`. */
 export type WebhookHeaders =
   | { get(name: string): string | null }
   | Readonly<Record<string, string | readonly string[] | undefined>>;
@@ -58,14 +58,14 @@ export function verifyWebhook(
   return JSON.parse(text) as WebhookEvent;
 }
 
-/** Empty: absent. */
+/** @returns an empty text if the header is absent */
 function headerOf(headers: WebhookHeaders, name: string): string {
   if (typeof headers.get === 'function') return headers.get(name) ?? '';
   const value = (headers as Exclude<WebhookHeaders, { get(name: string): unknown }>)[name];
   return typeof value === 'string' ? value : '';
 }
 
-/** @throws TypeError: too short */
+/** @throws TypeError: the secret is too short */
 function keyOf(secret: string): Buffer {
   const key = secret.startsWith(BASE64_PREFIX)
     ? Buffer.from(secret.slice(BASE64_PREFIX.length), 'base64')

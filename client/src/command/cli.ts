@@ -2,5 +2,5 @@
 import { main } from './main.ts';
 
 process.exitCode = await main(process.argv.slice(2));
-// Remaining handles (kept connections of fetch) must not hold the terminal.
+// Otherwise the idle connections of fetch would keep the process running.
 process.exit();

@@ -12,7 +12,7 @@ export const API_KEY = {
 };
 const CONFIG_EXIT_CODE = 78;
 
-/** Never print it. @throws CommandError */
+/** Never print the key. @throws CommandError */
 export function loadApiKey(env: Readonly<Record<string, string | undefined>> = process.env) {
   const apiKey = env[API_KEY.variable] ?? '';
   if (/^[!-~]{1,4096}$/.test(apiKey)) return apiKey;

@@ -6,7 +6,7 @@ import type { Dirent } from 'node:fs';
 import { lstat, readdir, readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
 
-/** Runtimes put this for undecodable bytes, so the text is not the real name. */
+/** Runtimes put this in place of undecodable bytes, so the text is not the real name. */
 const REPLACEMENT = '\ufffd';
 const HALVES = /[\udc80-\udcff]/gu;
 const SEQUENCES = /[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}|./gs;
@@ -24,7 +24,7 @@ function textOf(bytes: Uint8Array): string {
     });
 }
 
-/** For system calls. */
+/** The name for system calls. */
 export function onDisk(text: string): string | Buffer {
   if (text.search(HALVES) < 0) return text;
   const parts = text.split(/([\udc80-\udcff])/u).map((part, index) => {
@@ -33,7 +33,7 @@ export function onDisk(text: string): string | Buffer {
   return Buffer.concat(parts);
 }
 
-/** Readable, and valid on every disk: `caf%E9.jpg`. */
+/** A readable name that every disk accepts, such as `caf%E9.jpg`. */
 export function withoutBytes(text: string): string {
   return text.replace(HALVES, half => `%${(half.charCodeAt(0) & 0xff).toString(16).toUpperCase()}`);
 }
@@ -42,7 +42,9 @@ export async function realPath(text: string): Promise<string> {
   return textOf(await realpath(onDisk(text), { encoding: 'buffer' }));
 }
 
-/** `path.join` of some runtimes loses the bytes. */
+/**
+ * Joins names with undecodable bytes by hand, since `path.join` of some runtimes loses the bytes.
+ */
 export function below(folder: string, name: string): string {
   const both = `${folder}/${name}`;
   return both.search(HALVES) < 0 ? path.join(folder, name) : both;
@@ -57,7 +59,7 @@ export async function entriesOf(folder: string): Promise<Entry[]> {
   return Promise.all(
     names.map(async bytes => {
       const name = textOf(bytes);
-      // Treats an unknown entry as a file, which is named if it cannot be read.
+      // Treats an unknown entry as a file, which is reported if it cannot be read.
       const found = await lstat(onDisk(below(folder, name))).catch(() => undefined);
       return {
         name,
@@ -80,7 +82,7 @@ export async function withTheirBytes(args: readonly string[]): Promise<string[]>
   });
 }
 
-/** Equal for names that some disk may treat as one. */
+/** @returns the same text for names that some disk may treat as one */
 export function foldedName(text: string): string {
   const plain = text.normalize('NFKD').replace(/[\p{M}\p{Cf}]/gu, '');
   return plain

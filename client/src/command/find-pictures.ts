@@ -1,4 +1,4 @@
-/** Finds the pictures and plans their results, before one is sent. */
+/** Finds the pictures and plans their results, before any picture is sent. */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
@@ -13,13 +13,13 @@ import {
 } from './file-names.ts';
 import { findCollision, isSameFile } from './result-names.ts';
 
-/** Within folders. A file given by name may have any ending. */
+/** The endings of pictures within folders. A file given by name may have any ending. */
 const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl', '.heic', '.heif'];
-/** Filled by a NAS, a Mac or Windows with thumbnails and deleted files. */
+/** A NAS, a Mac or Windows fills these folders with thumbnails and deleted files. */
 const SKIPPED_FOLDERS = ['@eadir', '__macosx', '@recycle', '#recycle', '$recycle.bin'];
-/** Their names are kept in memory. */
+/** The names of all pictures are kept in memory. */
 const PICTURES_MAX = 1_000_000;
-/** In a message. */
+/** The most names that a message shows. */
 const NAMES_SHOWN_MAX = 5;
 
 export interface Picture {
@@ -37,11 +37,11 @@ export interface Found {
 }
 
 export interface FindOptions {
-  /** Exists, and is not searched for pictures. */
+  /** The folder for the results. It exists, and is not searched for pictures. */
   readonly to: string;
   readonly recursive: boolean;
   readonly fullNames: boolean;
-  /** Without a dot. */
+  /** The ending of results, without a dot. */
   readonly ending: string;
 }
 
@@ -63,7 +63,7 @@ class Search implements Found {
   readonly others = { count: 0, first: [] as string[] };
   readonly #options: FindOptions;
   readonly #to: string;
-  /** By folded output. */
+  /** The first picture of each folded output. */
   readonly #first = new Map<string, Picture>();
   /** Pictures with equal folded outputs. */
   readonly #alike = new Map<string, Picture[]>();

@@ -9,18 +9,18 @@ import { createInterface } from 'node:readline';
 import type { ResultWarning, Subject } from '../index.ts';
 
 export const JOURNAL_NAME = 'results.jsonl';
-/** Where the last newline must be. A line has about 500 bytes. */
+/** The last newline must be within this many bytes of the end. A line has about 500 bytes. */
 const LINE_BYTES_MAX = 64 * 1024;
 
 export interface JournalLine {
   /** The path as found. */
   readonly file: string;
-  /** Of the file, hexadecimal. null: unreadable. */
+  /** The hash of the file, hexadecimal. null: the file was unreadable. */
   readonly sha256: string | null;
   /** The Idempotency-Key: a hash of the file and the fields. */
   readonly key: string | null;
   readonly job: string | null;
-  /** Relative to the journal. null: no result. */
+  /** The result's path relative to the journal. null: no result. */
   readonly output: string | null;
   /** Of the result. */
   readonly size: {
@@ -41,7 +41,7 @@ export interface JournalLine {
   } | null;
 }
 
-/** Filled in while its picture is processed. */
+/** A line that is filled in while its picture is processed. */
 export type OpenLine = { -readonly [Field in keyof JournalLine]: JournalLine[Field] };
 
 export const NOTHING: Omit<JournalLine, 'file'> = {
@@ -95,7 +95,6 @@ export class Journal {
     });
   }
 
-  /** Makes the lines durable. */
   sync(): Promise<void> {
     return this.#file.datasync();
   }

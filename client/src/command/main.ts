@@ -1,4 +1,4 @@
-/** `matting-remove` of the package, `matting remove` of a checkout. */
+/** Runs `matting-remove` of the package, and `matting remove` of a checkout. */
 import { readFileSync } from 'node:fs';
 import { CommandError, misuse } from './command-error.ts';
 import { helpOf, parseCommand, readRemoveOptions } from './options.ts';
@@ -46,14 +46,17 @@ export async function main(args: readonly string[], name = 'matting-remove'): Pr
   }
 }
 
-/** In the built package two folders up. A checkout has no version there, but one above. */
+/**
+ * Reads the built package's package.json, two folders up. In a checkout that file has no version,
+ * so this reads the project's, three folders up.
+ */
 function versionOfPackage(): string {
   const versionAt = (place: string): string | undefined =>
     JSON.parse(readFileSync(new URL(place, import.meta.url), 'utf8')).version;
   return versionAt('../../package.json') ?? versionAt('../../../package.json') ?? '';
 }
 
-/** A stack trace only for errors that the user cannot fix. */
+/** Prints a stack trace only for errors that the user cannot fix. */
 function explain(error: unknown): number {
   const isSystems = error instanceof Error && 'syscall' in error;
   if (error instanceof CommandError || isSystems) {

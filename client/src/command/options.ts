@@ -12,7 +12,7 @@ export const STANDARD_INPUT = '-';
 
 const URL_DEFAULT = 'http://127.0.0.1:8080';
 const CONCURRENCY_DEFAULT = 4;
-/** Each holds a picture of up to 50 MB. An account may have 1000 jobs in flight. */
+/** Each picture in progress holds up to 50 MB. An account allows far more: 1000 open jobs. */
 const CONCURRENCY_MAX = 64;
 const GIVE_UP_MINUTES_DEFAULT = 60;
 const GIVE_UP_MINUTES_MAX = 7 * 24 * 60;
@@ -65,7 +65,7 @@ export type GivenOptions = { readonly [Name in SwitchName]?: boolean } & {
 
 export interface RemoveOptions {
   readonly files: readonly string[];
-  /** undefined: standard input to standard output. */
+  /** The folder for the results. undefined: standard input to standard output. */
   readonly to: string | undefined;
   /** A file with addresses, instead of files. */
   readonly urls: string | undefined;
@@ -74,14 +74,14 @@ export interface RemoveOptions {
   readonly concurrency: number;
   readonly skipExisting: boolean;
   readonly fullNames: boolean;
-  /** Part of the keys: another value is charged again. */
+  /** Part of the idempotency keys: with another value, pictures are charged again. */
   readonly run: string;
-  /** Of one picture. */
+  /** Longest time for one picture. */
   readonly giveUpMs: number;
   readonly fields: MattingFields;
-  /** The fields as text, part of the keys. */
+  /** The fields as text, part of the idempotency keys. */
   readonly asked: string;
-  /** Without a dot. */
+  /** The ending of results, without a dot. */
   readonly ending: string;
 }
 
@@ -146,7 +146,7 @@ function editsBetween(from: string, to: string): number {
   return row.at(-1)!;
 }
 
-/** Not with a list, whose pictures the service downloads. */
+/** Not allowed with a list, whose pictures the service downloads. */
 const OF_FILES = ['recursive', 'skip-existing', 'concurrency', 'full-names'] as const;
 
 /** @throws CommandError */
@@ -190,7 +190,7 @@ export async function readRemoveOptions(
   };
 }
 
-/** As typed: every field takes a text, and the service checks it. */
+/** The values stay as typed: every field takes a text, and the service checks it. */
 async function readFields(
   given: GivenOptions,
   format: OutputFormat,

@@ -1,6 +1,6 @@
 /**
- * Results being written: `.<random>.<pid>.part` in the target's folder. A run removes those of
- * killed runs.
+ * A result is first written to `.<random>.<pid>.part` in the target's folder. A run removes the
+ * files that killed runs left.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
@@ -12,7 +12,7 @@ export class PartialFiles {
   /** Each folder is cleared once. */
   readonly #cleared = new Map<string, Promise<void>>();
 
-  /** Rejects with errors of `fill` and the system, and then leaves nothing. */
+  /** Rejects with errors of `fill` and the system, and then leaves no file. */
   async write(target: string, fill: (file: FileHandle) => Promise<void>): Promise<void> {
     const dir = path.dirname(target);
     const cleared = this.#cleared.get(dir) ?? clear(dir);
@@ -31,7 +31,7 @@ export class PartialFiles {
   }
 }
 
-/** Short enough for any file system. */
+/** The name is short enough for any file system. */
 export function partialName(target: string): string {
   return path.join(path.dirname(target), `.${randomUUID()}.${process.pid}.part`);
 }

@@ -1,4 +1,4 @@
-/** A bar on a terminal, otherwise a line at each quarter, on standard error. */
+/** Shows progress on standard error: a bar on a terminal, otherwise a line at each quarter. */
 import type { WriteStream } from 'node:tty';
 import { withoutBytes } from './file-names.ts';
 
@@ -6,7 +6,7 @@ const BAR_LENGTH = 30;
 const COLUMNS_DEFAULT = 80;
 const PLAIN_STEP_PERCENT = 25;
 const CLEAR_LINE = '\r\x1b[2K';
-/** Controls except tabs and line ends: file names may contain them. */
+/** The control characters that a file name may contain, except tabs and line ends. */
 const CONTROLS = /(?![\t\n])\p{Cc}/gu;
 
 /** Removes control characters, which a terminal would obey, and undecodable bytes. */
@@ -20,7 +20,7 @@ export class Progress {
   readonly #hasBar: boolean;
   readonly #startedAtMs = performance.now();
   #ended = 0;
-  /** Cut out pictures; refusals do not count for the pace. */
+  /** Pictures that were cut out. Failed ones do not count for the pace. */
   #made = 0;
   #percentSaid = 0;
   #note = '';
@@ -32,7 +32,7 @@ export class Progress {
     this.#draw();
   }
 
-  /** @param isMade it has a new result */
+  /** @param isMade the picture has a new result */
   ended(source: string, isMade: boolean): void {
     this.#ended += 1;
     if (isMade) this.#made += 1;
@@ -44,14 +44,14 @@ export class Progress {
     this.line(this.#text());
   }
 
-  /** Next to the bar, until the next picture ends. */
+  /** Shows a text next to the bar, until the next picture ends. */
   note(text: string): void {
     // One line, because it is overwritten.
     this.#note = shown(text).replaceAll(/\s/g, ' ');
     this.#draw();
   }
 
-  /** Above the bar. */
+  /** Prints a line above the bar. */
   line(text: string): void {
     this.#out.write(`${this.#hasBar ? CLEAR_LINE : ''}matting: ${shown(text)}\n`);
     this.#draw();
@@ -73,7 +73,7 @@ export class Progress {
     return parts.filter(part => part !== '').join(', ');
   }
 
-  /** Pace so far, and the remaining time at that pace. */
+  /** The pace so far, and the remaining time at that pace. */
   #pace(): string[] {
     const left = this.#total - this.#ended;
     if (this.#made === 0 || left === 0) return [];

@@ -1,6 +1,6 @@
 /**
- * Pictures at addresses, in batches: the service downloads them, the command their results. It
- * submits only addresses without a result in results.jsonl.
+ * Cuts out pictures at addresses, in batches. The service downloads the pictures, the command the
+ * results. It submits only addresses without a result in results.jsonl.
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -29,7 +29,7 @@ import { warnedOf } from './warnings.ts';
 const NAME_LENGTH_MAX = 100;
 /** Hexadecimal digits that distinguish addresses with equal last parts. */
 const DIGITS = 12;
-/** Between two reads of a batch, doubling. */
+/** The pause between two reads of a batch. It doubles. */
 const FIRST_POLL_MS = 250;
 const POLL_MS_MAX = 5000;
 
@@ -58,15 +58,15 @@ class UrlRun {
   readonly #progress: Progress;
   /** Addresses to submit, with the number of the attempt. */
   readonly #fresh = new Map<string, number>();
-  /** Addresses with known jobs. */
+  /** Addresses whose jobs are known. */
   readonly #looks: string[] = [];
   readonly #begun = new Set<UrlBatch>();
-  /** By address, the key of the batch whose item ends it. */
+  /** By address: the key of the batch that must still end it. */
   readonly #awaited = new Map<string, string>();
   #made = 0;
   #there = 0;
   #failed = 0;
-  /** Failed permanently. */
+  /** Pictures that failed permanently. */
   #lost = 0;
 
   constructor(
@@ -114,7 +114,7 @@ class UrlRun {
     if (this.#failed > 0) throw failedError(this.#failed, this.#lost);
   }
 
-  /** Sends nothing. */
+  /** Decides what to do with the address. Sends nothing. */
   async #plan(url: string): Promise<void> {
     const { batch, end } = this.#known.get(url) ?? {};
     const target = this.#targetOf(url);
@@ -176,7 +176,7 @@ class UrlRun {
     } else await this.#carryOut(batch);
   }
 
-  /** For a new list these are the same batches as of an older command. */
+  /** From a new list this makes the same batches as an older version of the command. */
   *#freshBatches(): Generator<UrlBatch> {
     const earlier = new Set<string>();
     for (const slice of slicesOf(this.#list.urls.filter(url => this.#fresh.has(url)))) {
@@ -207,7 +207,10 @@ class UrlRun {
     }
   }
 
-  /** A repeated address is one item, except in batches of an older command. */
+  /**
+   * Sends a repeated address once. If the service refuses that, an older version of the command has
+   * submitted the batch with repetitions.
+   */
   async #submit(batch: UrlBatch): Promise<{ urls: readonly string[]; submitted: Batch }> {
     const { client, fields } = this.#options;
     const send = async (urls: readonly string[]) => {
@@ -227,7 +230,7 @@ class UrlRun {
     }
   }
 
-  /** The service has no such batch, so the next request must be another. */
+  /** The service has refused the batch, so the next run must submit another one. */
   async #release({ key, urls }: UrlBatch, { code, message: detail }: MattingError): Promise<void> {
     const error = { code, detail, retryable: true };
     const lines = urls.flatMap((file, item) =>
@@ -246,7 +249,7 @@ class UrlRun {
     return misuse(`${this.#options.urls}:${line}: ${error.code}: ${field} ${wrong?.detail}`);
   }
 
-  /** Reads soon at first: a few pictures take less than the later pause. */
+  /** Reads often at first, since a few pictures take less time than the later pause. */
   async #finished(submitted: Batch): Promise<Batch> {
     let batch = submitted;
     const pause = new Backoff(FIRST_POLL_MS);
@@ -260,7 +263,7 @@ class UrlRun {
     }
   }
 
-  /** Downloads a result. A line that cannot be written does not stop the others. */
+  /** Downloads a result. A line that cannot be written does not stop the other pictures. */
   async #end(url: string, key: string, job: Job | BatchResult): Promise<void> {
     const line: OpenLine = { ...NOTHING, file: url, key, job: job.job_id };
     const target = this.#targetOf(url);
@@ -282,7 +285,7 @@ class UrlRun {
       line.error = { code: codeOf(error), detail: error.message };
     }
     const { error, warnings } = line;
-    // Without its line the next run asks again, without a charge.
+    // If the line is not written, the next run asks for the picture again, without a charge.
     const unwritten = await this.#journal.append(line).then(
       () => null,
       (failed: Error) => ({ code: codeOf(failed), detail: failed.message }),

@@ -17,7 +17,7 @@ import { Progress, shown } from './progress.ts';
 import { stopsTheRun } from './stops-the-run.ts';
 import { warnedOf } from './warnings.ts';
 
-/** Before any picture is sent. */
+/** Longest wait for the service's first answer, before any picture is sent. */
 const FIRST_ANSWER_MS_MAX = 10_000;
 const DATA_EXIT_CODE = 65;
 const UNAVAILABLE_EXIT_CODE = 69;
@@ -26,9 +26,9 @@ const NOT_ALLOWED_EXIT_CODE = 77;
 const REMEDY_OF_NONE = '; use --recursive to include subfolders, or name the files';
 
 export interface Endings {
-  /** Aborted: begin no further picture. */
+  /** If aborted, no further picture is begun. */
   readonly draining: AbortSignal;
-  /** Aborted: stop running pictures, too. */
+  /** If aborted, running pictures stop, too. */
   readonly hurrying: AbortSignal;
 }
 
@@ -103,7 +103,6 @@ class Run {
   readonly #found: Found;
   readonly #endings: Endings;
   readonly #progress: Progress;
-  /** Named at the end. */
   readonly #failed: string[] = [];
   readonly #jobs = new Set<string>();
   #next = 0;
@@ -111,7 +110,7 @@ class Run {
   #there = 0;
   /** Results with warnings. */
   #warned = 0;
-  /** Failed permanently. */
+  /** Pictures that failed permanently. */
   #lost = 0;
   /** Why no further picture is begun. */
   #stopped: CommandError | undefined;

@@ -5,7 +5,7 @@ import { CANNOT_CREATE_EXIT_CODE, CommandError } from './command-error.ts';
 import { onDisk, realPath } from './file-names.ts';
 import { partialName } from './partial-files.ts';
 
-/** Errors of the name. exFAT reports ENOENT for a name with a colon. */
+/** Errors of a name that the disk does not take. exFAT reports ENOENT for a name with a colon. */
 const CODES_OF_NAMES: readonly unknown[] = ['EINVAL', 'EILSEQ', 'ENAMETOOLONG', 'ENOENT'];
 
 /** Tries the name, since each disk has its own rules. Rejects with system errors. */
@@ -56,7 +56,11 @@ export async function findCollision<Picture extends { readonly output: string }>
   }
 }
 
-/** @returns the error's code. A name that the disk refuses fails only its picture, later. */
+/**
+ * Creates a file of this name.
+ * @returns the error's code. Only EEXIST matters here: `requirePlace` reports names that the disk
+ * does not take.
+ */
 function claim(name: string, index: number): Promise<string | undefined> {
   return mkdir(path.dirname(name), { recursive: true })
     .then(() => writeFile(name, `${index}`, { flag: 'wx' }))
@@ -70,6 +74,6 @@ export async function isSameFile(one: string, other: string): Promise<boolean> {
   if ((await realPath(one)) === (await realPath(other))) return true;
   const first = await stat(onDisk(one), { bigint: true });
   const second = await stat(onDisk(other), { bigint: true });
-  // Some network disks have no file numbers.
+  // Some network disks number all files 0.
   return first.ino !== 0n && first.ino === second.ino && first.dev === second.dev;
 }

@@ -57,6 +57,6 @@ export function stopsTheRun(error: Error, isOneMade: boolean): boolean {
   if (retryable) return true;
   if (!KNOWN_CODES.includes(code)) return STATUSES_OF_ALL.includes(status);
   if (CODES_OF_OPTIONS.includes(code) && isOneMade) return false;
-  // A job's permanent failure is its picture's.
+  // If a job failed permanently, only its picture is at fault.
   return jobId === undefined;
 }

@@ -8,7 +8,10 @@ import type { RemoveOptions } from './options.ts';
 
 /** The service's bound. */
 export const ITEMS_MAX = 1000;
-/** An item's key: its batch's key, which ends with the attempt from the second on. */
+/**
+ * An item's key is its batch's key and its position. From the second attempt on, the batch's key
+ * ends with the attempt's number.
+ */
 const ITEM_KEY = /^(urls-[0-9a-f]{64}(?:-(\d{1,6}))?):(\d{1,3})$/;
 
 export interface UrlBatch {
@@ -21,9 +24,9 @@ export interface UrlBatch {
 }
 
 export interface KnownUrl {
-  /** The last with this address. */
+  /** The last batch with this address. */
   readonly batch: UrlBatch;
-  /** undefined: the batch may have been submitted. */
+  /** The line of the item's end. undefined: the batch may have been submitted. */
   readonly end: JournalLine | undefined;
 }
 
@@ -60,7 +63,10 @@ export class NotedBatches {
     if (isEnd(line) || batch.lines[Number(item)] === undefined) batch.lines[Number(item)] = line;
   }
 
-  /** By address, for equal options. @param list its slices were whole batches */
+  /**
+   * Batches by address, if they had the same options.
+   * @param list an older command made batches of its slices
+   */
   knownOf(request: Request, list: readonly string[]): Map<string, KnownUrl> {
     // An older command wrote only ends, so its batches have gaps that the list fills.
     const slices = new Map(slicesOf(list).map(urls => [urlBatch(request, urls).key, urls]));
@@ -68,7 +74,7 @@ export class NotedBatches {
     for (const [key, { attempt, lines }] of this.#batches) {
       const urls = slices.get(key) ?? Array.from(lines, line => line?.file ?? '');
       const batch = urlBatch(request, urls, attempt, lines);
-      // Other options, or never submitted: the lines are incomplete.
+      // The batch had other options, or was never submitted, so its lines are incomplete.
       if (batch.key !== key) continue;
       for (const [item, url] of urls.entries()) {
         const line = lines[item];
