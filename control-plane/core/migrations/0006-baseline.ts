@@ -4,8 +4,8 @@
  * - identifiers, hashes and codes are ASCII compared byte by byte (default collations make `abc`
  *   equal to `ABC`, and pad spaces); people's text is UTF-8 compared byte by byte;
  * - times are BIGINT milliseconds: DATETIME rounds on MySQL, truncates on MariaDB;
- * - no auto-increment and no foreign keys, so that engines that spread tables over machines can hold
- *   them. A row is removed together with those that refer to it;
+ * - no auto-increment and no foreign keys, so that engines that spread tables over machines can
+ *   hold them. A row is removed together with those that refer to it;
  * - CHECK constraints repeat rules of the programs, in case a program forgets one.
  *
  * ../tables.ts explains the columns. Every statement can be repeated: MySQL commits each by itself,
