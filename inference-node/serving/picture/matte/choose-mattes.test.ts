@@ -23,6 +23,8 @@ const body =
 const WHOLE = body(255);
 const half: AlphaAt = (x, y) => 90 + ((x + y) % 2) * 60;
 const LOST = [matteOf('subject', body(half)), matteOf('secondLook', body(half))];
+/** Two mattes that show different things half. */
+const APART = [at(LOST, 0), matteOf('secondLook', body(45))];
 const KEPT = ['0 subject', '1 secondLook'];
 
 /** Gives indexes and roles. */
@@ -33,11 +35,19 @@ function choose(before: typeof LOST, further: readonly AlphaAt[], isLast = true)
 }
 
 test('further looks › are wanted only where what the plan shows is unsure', t => {
-  t.deepEqual(choose(LOST, []), { mattes: KEPT, settled: false });
+  t.deepEqual(choose(APART, []), { mattes: KEPT, settled: false });
   const sure = [matteOf('subject', WHOLE), matteOf('secondLook', WHOLE)];
   t.deepEqual(choose(sure, []), { mattes: KEPT, settled: true });
   const nothing = [matteOf('subject', () => 0)];
   t.deepEqual(choose(nothing, []), { mattes: ['0 subject'], settled: true });
+});
+
+test('further looks › are not wanted if all mattes of a plan but its opinion are alike', t => {
+  t.deepEqual(choose(LOST, []), { mattes: KEPT, settled: true });
+  t.true(choose([...LOST, matteOf('opinion', () => 0)], []).settled);
+  t.false(choose([...LOST, at(APART, 1)], []).settled, 'one of three differs');
+  const alone = [at(LOST, 0), matteOf('opinion', body(half))];
+  t.false(choose(alone, []).settled, 'one has no other');
 });
 
 test('further looks › that are sure of a body that the first half lost replace it', t => {
@@ -89,7 +99,7 @@ test('an opinion › outvotes looks that are far apart, if it is sure of what th
   const scattered = [12, 40, 68].map(
     (from): AlphaAt =>
       (x, y) =>
-        y >= 24 && y < 60 && x >= from && x < from + 16 ? 255 : half(x, y) * Number(y > 70),
+        y >= 24 && y < 60 && x >= from && x < from + 16 ? 255 : half(x, y) * Number(y > 94),
   );
   const sees: AlphaAt = (_x, y) => (y >= 20 && y < 64 ? 255 : 0);
   const leads = (opinion: AlphaAt, further = scattered, isLast = true) => {
@@ -99,18 +109,27 @@ test('an opinion › outvotes looks that are far apart, if it is sure of what th
   };
   t.true(leads(sees));
   t.false(leads(sees, scattered, false), 'a further look may settle it');
-  t.false(
-    leads((x, y) => sees(x, y) && half(x, y)),
-    'it is unsure itself',
-  );
-  t.false(
-    leads((x, y) => (x < 30 ? sees(x, y) : 0)),
-    'it lost what they show',
-  );
-  t.false(
-    leads(() => 255),
-    'it shows the picture itself',
-  );
+  const refused: Readonly<Record<string, AlphaAt>> = {
+    'it is unsure itself': (x, y) => sees(x, y) && half(x, y),
+    'it lost what they show': (x, y) => (x < 30 ? sees(x, y) : 0),
+    'it shows the picture itself': () => 255,
+  };
+  for (const [why, opinion] of Object.entries(refused)) t.false(leads(opinion), why);
   const alike = Array<AlphaAt>(9).fill(at(scattered, 0));
   t.false(leads(sees, alike), 'most looks agree');
+});
+
+test('an opinion › outvotes a matte that is mostly unsure, if it shows what that is sure of', t => {
+  const leads = (opinion: AlphaAt, seen = body(half), isLast = true) => {
+    const before = [matteOf('subject', seen), matteOf('opinion', opinion)];
+    return choose(before, [seen, seen], isLast).mattes[0] === '1 subject';
+  };
+  t.true(leads(WHOLE));
+  t.false(leads(WHOLE, body(half), false), 'a further look may settle it');
+  const lost: AlphaAt = (x, y) => (y < 60 ? 0 : WHOLE(x, y));
+  t.false(leads(lost), 'it lost what the matte is sure of');
+  const lower: AlphaAt = (x, y) => (y < 75 ? 255 : half(x, y));
+  t.false(leads(WHOLE, body(lower)), 'the matte is mostly sure');
+  const glass: AlphaAt = (x, y) => WHOLE(x, y) && half(x, y);
+  t.false(leads(WHOLE, glass), 'the matte is sure of nothing');
 });

@@ -12,7 +12,7 @@ import { resample } from './resample.ts';
 const CHOICE_RULES = {
   /** Unsure share up to which a matte needs no further run. */
   sureUnsureMax: 0.1,
-  /** If the first further matte is this near, half shown areas are half transparent. */
+  /** If mattes of different runs are this near, half shown areas are half transparent. */
   confirmedMax: 0.065,
   /** Weight of a matte's unsure share, relative to its distance from the others. */
   unsureWeight: 1.8,
@@ -22,6 +22,8 @@ const CHOICE_RULES = {
   shownAgainMin: 0.7,
   /** If the mattes are this far apart, a sure opinion that shows most of each outvotes them. */
   apartMin: 0.16,
+  /** From this unsure share on, a sure opinion that shows most of a matte outvotes it. */
+  outvotedUnsureMin: 0.4,
   opinionUnsureMax: 0.12,
   opinionShownMin: 0.9,
 };
@@ -67,13 +69,13 @@ export function chooseMattes(
   const merged = countCells(mergeMattes(small.slice(0, before), GRID));
   const all = small.map(({ alpha, role }, at) => ({ at, role, cells: countCells(alpha) }));
   const asBefore = all.slice(0, before).map(({ at, role }) => ({ at, role }));
-  if (isSure(merged) || further === 0) return { mattes: asBefore, settled: isSure(merged) };
-  const isConfirmed =
-    further === 1 && distance(all.at(-1)!.cells, merged) <= CHOICE_RULES.confirmedMax;
-  if (isConfirmed) return { mattes: asBefore, settled: true };
   const candidates = all.filter(({ role }) => role !== 'opinion');
   const opinion = all.find(({ role }) => role === 'opinion');
   const own = candidates.filter(({ at }) => at < before);
+  if (further === 0) return { mattes: asBefore, settled: isSure(merged) || agree(own) };
+  const isConfirmed =
+    further === 1 && distance(all.at(-1)!.cells, merged) <= CHOICE_RULES.confirmedMax;
+  if (isSure(merged) || isConfirmed) return { mattes: asBefore, settled: true };
   const leads = surest(candidates, merged);
   if (leads !== undefined && isSure(leads.cells)) {
     return { mattes: ledBy(leads, own, opinion), settled: true };
@@ -81,7 +83,7 @@ export function chooseMattes(
   const isOutvoted =
     isLast &&
     opinion !== undefined &&
-    outvotes(opinion.cells, candidates) &&
+    outvotes(opinion.cells, leads?.cells ?? merged, candidates) &&
     // An opinion that shows the picture itself takes a pattern or a web for the subject.
     Math.min(...sideShares({ alpha: opinion.cells.alpha, size: GRID })) < FRAMED_RULES.sideShareMax;
   if (isOutvoted) return { mattes: ledBy(opinion, own, undefined), settled: true };
@@ -91,6 +93,12 @@ export function chooseMattes(
 
 function isSure({ unsureShare }: Cells): boolean {
   return unsureShare <= CHOICE_RULES.sureUnsureMax;
+}
+
+/** One matte has no other to agree with. */
+function agree([first, ...others]: readonly Candidate[]): boolean {
+  if (first === undefined || others.length === 0) return false;
+  return others.every(({ cells }) => distance(cells, first.cells) <= CHOICE_RULES.confirmedMax);
 }
 
 /** Adds nothing to a first matte: other mattes only made it worse. */
@@ -148,9 +156,11 @@ function isHalf(value: number): boolean {
   return value > HALF_ABOVE && value < HALF_BELOW;
 }
 
-function outvotes(opinion: Cells, candidates: readonly Candidate[]): boolean {
-  const { apartMin, opinionUnsureMax, opinionShownMin } = CHOICE_RULES;
+function outvotes(opinion: Cells, leading: Cells, candidates: readonly Candidate[]): boolean {
+  const { apartMin, outvotedUnsureMin, opinionUnsureMax, opinionShownMin } = CHOICE_RULES;
   if (opinion.unsureShare > opinionUnsureMax || opinion.sum === 0) return false;
+  const isWide = leading.unsureShare >= outvotedUnsureMin;
+  if (isWide && sureShownShare(leading, opinion) >= opinionShownMin) return true;
   const distances = candidates
     .flatMap((one, at) => candidates.slice(at + 1).map(other => distance(one.cells, other.cells)))
     .toSorted((one, other) => one - other);
