@@ -43,8 +43,8 @@ export const ERROR_CODES = [
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
 /**
- * `NO_ANSWER`: no connection, a broken one, or no answer in time. `UNREADABLE_ANSWER`: not the
- * service's, such as a proxy's page.
+ * `NO_ANSWER`: no connection, a broken one, or no answer in time. `UNREADABLE_ANSWER`: the answer
+ * is not the service's, but for example a proxy's page.
  */
 export type ClientErrorCode = 'NO_ANSWER' | 'UNREADABLE_ANSWER';
 

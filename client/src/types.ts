@@ -112,7 +112,7 @@ export interface Credits {
 }
 
 export interface Result {
-  /** Needs no key, so treat it like the file. */
+  /** The link needs no key, so treat it like the file. */
   readonly url: string;
   readonly format: OutputFormat;
   readonly contentType: string;

@@ -107,7 +107,7 @@ interface Finishing {
   readonly work: (limitMs: number) => Promise<void>;
   readonly giveBack: () => void;
   readonly limitMs: number;
-  /** Begins at `limitMs` or at the hurry. Then the leases must run out. */
+  /** Counted from `limitMs` or the hurry. After it the leases must run out. */
   readonly giveBackMaxMs: number;
 }
 

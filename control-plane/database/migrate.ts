@@ -17,7 +17,7 @@ export interface MigrationSeries {
   readonly package?: string;
   /** In the order of their names. */
   readonly migrations: (dialect: DatabaseDialect) => Readonly<Record<string, Migration>>;
-  /** Migrations that the first one replaced. Replicas of that version need their names. */
+  /** Migrations that the first one replaced. Replicas of an earlier version need their names. */
   readonly folded?: readonly string[];
   /** This version cannot use databases that ran this migration. */
   readonly unreadable?: {

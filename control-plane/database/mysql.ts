@@ -34,7 +34,8 @@ const IDLE_MS_MAX = 5_000;
 const LEAVE_MS_MIN = 1_000;
 
 /**
- * Strict mode never cuts values. In UTC now() has no summer time. Type 0 chains no transactions.
+ * Strict mode never cuts values. In UTC now() has no summer time. completion_type 0 chains no
+ * transactions.
  */
 const SQL_MODE = [
   'STRICT_ALL_TABLES',

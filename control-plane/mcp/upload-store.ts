@@ -1,5 +1,5 @@
 /**
- * Images that agents send before the call that names them. Replicas share one only by its row:
+ * Images that agents send before the call that names them. Replicas share an image only by its row:
  *
  * | state    | entered by                            | left by                           |
  * |----------|---------------------------------------|-----------------------------------|

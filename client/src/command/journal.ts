@@ -135,7 +135,7 @@ async function readDone(
   return done;
 }
 
-/** undefined: not our line. Its picture is then processed again, without another charge. */
+/** undefined: the line is not ours. Its picture is then processed again, without another charge. */
 function parseLine(text: string): JournalLine | undefined {
   try {
     return JSON.parse(text) as JournalLine;

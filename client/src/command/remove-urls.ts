@@ -156,7 +156,7 @@ class UrlRun {
     } else await this.#end(url, end?.key ?? '', job);
   }
 
-  /** undefined: the service has forgotten it. */
+  /** undefined: the service has forgotten the job. */
   async #jobOf(jobId: string): Promise<Job | undefined> {
     try {
       return await this.#options.client.job(jobId, this.#patience());

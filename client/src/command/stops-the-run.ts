@@ -35,7 +35,7 @@ export const CODES_OF_OPTIONS: readonly string[] = [
 /** Statuses of a refused key or account. */
 const STATUSES_OF_ALL: readonly unknown[] = [401, 402, 403];
 
-/** Also from a proxy, without a code. */
+/** A proxy, too, may answer with this status, without a code. */
 const TOO_LARGE_STATUS = 413;
 
 /** A disk that takes no more data. */

@@ -1,4 +1,4 @@
-/** Jobs that correct others, and what the corrected ones keep for them (docs/adr/0052). */
+/** Columns for jobs that correct others, and for files that these need (docs/adr/0052). */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import {
   addColumns,

@@ -1,3 +1,3 @@
-/** The contract remembers idempotency keys for 30 days. */
+/** The contract keeps idempotency keys for 30 days. */
 export const JOB_RETENTION_DAYS_MIN = 30;
 export const JOB_RETENTION_DAYS_MAX = 3650;
