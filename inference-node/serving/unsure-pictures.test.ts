@@ -140,11 +140,10 @@ for (const plan of ['standard', 'best']) {
 
   test(`${plan} › takes no further run at a veil that its own looks show alike`, async t => {
     const shown = { asItIs: faded, mirrored: whole, edges: whole };
-    const { file, extraRuns, alpha, subject } = await cutOut(plan, shown);
+    const { file, extraRuns, alpha } = await cutOut(plan, shown);
     t.deepEqual(extraRuns, []);
     t.true(leastOfBody(alpha) < 160);
-    const before = await cutOut(plan, shown, 'none');
-    t.deepEqual([file, subject], [before.file, before.subject]);
+    t.deepEqual(file, (await cutOut(plan, shown, 'none')).file);
   });
 }
 
