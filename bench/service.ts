@@ -6,9 +6,10 @@ import { randomUUID } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
+import type { Bootstrap } from '../bin/bootstrap.ts';
 import { loadSupervisorConfig } from '../bin/config.ts';
 import { fetchModels } from '../bin/fetch-models.ts';
-import { type Bootstrap, findStackPorts, startStack } from '../bin/stack.ts';
+import { findStackPorts, startStack } from '../bin/stack.ts';
 import { Terminal } from '../bin/terminal.ts';
 import { at } from '../test/support/at.ts';
 import {

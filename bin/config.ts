@@ -14,10 +14,12 @@ import { readNodeTokens } from '@matting/program/tokens.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '..');
+export const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/cli.ts');
+export const NODE_CLI = path.join(ROOT, 'inference-node/cli.ts');
 
 export type Ports = Readonly<Record<keyof typeof PORTS, number>>;
 
-export interface NodePlace {
+export interface NodeSettings {
   /** undefined: the setting in `env`. */
   readonly model: string | undefined;
   readonly port: number;
@@ -29,7 +31,7 @@ export interface SupervisorConfig {
   readonly host: string;
   readonly ports: Ports;
   /** One for each offered plan and model, the default first. */
-  readonly nodes: readonly [NodePlace, ...NodePlace[]];
+  readonly nodes: readonly [NodeSettings, ...NodeSettings[]];
   readonly dataDir: string;
   readonly modelDir: string;
   readonly addedModelsDir: string;
@@ -60,7 +62,7 @@ export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): Supe
   const config: SupervisorConfig = {
     host: readHost(reader),
     ports,
-    nodes: placeNodes(reader, others, ports),
+    nodes: assignNodePorts(reader, others, ports),
     dataDir,
     ...readModelDirs(reader, dataDir),
     profile: readProfile(reader),
@@ -77,11 +79,11 @@ export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): Supe
 }
 
 /** Further nodes listen on the ports above the first one's. */
-function placeNodes(
+function assignNodePorts(
   reader: EnvReader,
   others: readonly string[],
   ports: Ports,
-): readonly [NodePlace, ...NodePlace[]] {
+): readonly [NodeSettings, ...NodeSettings[]] {
   const highest = Math.max(ports.node, ports.nodeHttp);
   const further = others.map((model, index) => {
     return { model, port: highest + 2 * index + 1, httpPort: highest + 2 * index + 2 };
@@ -97,15 +99,19 @@ function placeNodes(
 }
 
 /** Directories of data and models, not secret. */
-const PLACES = ['MATTING_DATA_DIR', 'MATTING_MODEL_DIR', 'MATTING_PROVIDER_DIR'] as const;
+const DIRECTORY_VARIABLES = [
+  'MATTING_DATA_DIR',
+  'MATTING_MODEL_DIR',
+  'MATTING_PROVIDER_DIR',
+] as const;
 
 /** A command for another terminal, which lacks these settings. */
 export function commandLine({ env }: Pick<SupervisorConfig, 'env'>, command: string): string {
-  const places = PLACES.flatMap(name => {
-    const place = env[name];
-    return place ? [`${name}=${quoted(path.resolve(place))}`] : [];
+  const directories = DIRECTORY_VARIABLES.flatMap(name => {
+    const directory = env[name];
+    return directory ? [`${name}=${quoted(path.resolve(directory))}`] : [];
   });
-  const line = [...places, `npm run matting -- ${command}`].join(' ');
+  const line = [...directories, `npm run matting -- ${command}`].join(' ');
   // The value may contain a password. The shell ignores the comment.
   return env.MATTING_DATABASE_URL ? `${line}   # set MATTING_DATABASE_URL first` : line;
 }

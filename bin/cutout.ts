@@ -12,12 +12,13 @@ import { describeUnread, readImageHeader } from '@matting/proto/contract/image-h
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { partialName } from 'matting-client/src/command/partial-files.ts';
-import { findCollision, requirePlace } from 'matting-client/src/command/result-names.ts';
+import { findCollision, requireWritableName } from 'matting-client/src/command/result-names.ts';
 import { warnedOf } from 'matting-client/src/command/warnings.ts';
+import type { Bootstrap } from './bootstrap.ts';
 import { loadSupervisorConfig, type Ports, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
 import { type FinishingWishes, type GivenFinishing, readFinishing } from './finishing-options.ts';
-import { type Bootstrap, findStackPorts, type Stack, startStack } from './stack.ts';
+import { findStackPorts, type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
@@ -192,8 +193,8 @@ async function planTasks(options: CutoutOptions): Promise<Task[]> {
 function formatOf(out: string): OutputFormat {
   const format = parseOutputFormat(path.extname(out).slice(1));
   if (format !== undefined && format !== 'zip') return format;
-  const known = [...TRANSPARENT_FORMATS, 'jpg'].map(name => `.${name}`).join(', ');
-  throw new CommandError(`${out} must end in one of ${known}`, 64);
+  const endings = [...TRANSPARENT_FORMATS, 'jpg'].map(name => `.${name}`).join(', ');
+  throw new CommandError(`${out} must end in one of ${endings}`, 64);
 }
 
 /** Refuses a wrong file before weights are fetched. */
@@ -217,9 +218,9 @@ async function requireWritable(out: string): Promise<void> {
   const found = await stat(folder).catch(() => undefined);
   if (!found?.isDirectory())
     throw new CommandError(`no such directory for ${out}; make it first`, 73);
-  const there = await stat(target).catch(() => undefined);
-  if (there?.isDirectory()) throw new CommandError(`${out} is a directory; name a file`, 73);
-  await requirePlace(target).catch((error: Error) => {
+  const existing = await stat(target).catch(() => undefined);
+  if (existing?.isDirectory()) throw new CommandError(`${out} is a directory; name a file`, 73);
+  await requireWritableName(target).catch((error: Error) => {
     throw new CommandError(`${out}: ${error.message}`, 73);
   });
 }

@@ -4,9 +4,9 @@ import { constants } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { type ChildEnd, endOf, killWithin, withinMs } from './child-end.ts';
-import type { SupervisorConfig } from './config.ts';
-import { NODE_CLI, requireDirectory } from './stack.ts';
+import { NODE_CLI, type SupervisorConfig } from './config.ts';
 import { modelEnv } from './stack-programs.ts';
+import { requireDirectory } from './start-checks.ts';
 import type { Terminal } from './terminal.ts';
 
 /** A line of `models fetch --progress-json`. */

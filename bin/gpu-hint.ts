@@ -39,10 +39,15 @@ function firstGpu(env: Readonly<Record<string, string>>): Promise<string | undef
   return new Promise(resolve => {
     const args = ['--query-gpu=name', '--format=csv,noheader'];
     const options = { env: { PATH: env.PATH ?? '' }, timeout: ANSWER_MAX_MS } as const;
-    const child = execFile(COMMAND, args, { ...options, killSignal: 'SIGKILL' }, (error, said) => {
-      clearTimeout(timer);
-      resolve(error === null ? said.split('\n')[0]?.trim() || undefined : undefined);
-    });
+    const child = execFile(
+      COMMAND,
+      args,
+      { ...options, killSignal: 'SIGKILL' },
+      (error, stdout) => {
+        clearTimeout(timer);
+        resolve(error === null ? stdout.split('\n')[0]?.trim() || undefined : undefined);
+      },
+    );
     const timer = setTimeout(() => {
       child.unref();
       resolve(undefined);

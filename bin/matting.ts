@@ -4,23 +4,20 @@
  */
 import { spawn } from 'node:child_process';
 import { existsSync, writeSync } from 'node:fs';
-import path from 'node:path';
 import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
 import { SignalGate } from '@matting/program/signal-gate.ts';
 import { Command, CommanderError } from 'commander';
 import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { main as remove } from 'matting-client/src/command/main.ts';
-import { ROOT } from './config.ts';
+import { CONTROL_PLANE_CLI, NODE_CLI } from './config.ts';
 import { cutout } from './cutout.ts';
 import { addFinishingOptions, type GivenFinishing } from './finishing-options.ts';
-import { NODE_CLI, type Stack } from './stack.ts';
+import type { Stack } from './stack.ts';
 import { Terminal } from './terminal.ts';
 import { up } from './up.ts';
 
-const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/cli.ts');
-
 /** Commands that a program's own CLI handles. */
-const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: string }> = new Map([
+const DELEGATED: ReadonlyMap<string, { readonly main: string; readonly about: string }> = new Map([
   ['accounts', { main: CONTROL_PLANE_CLI, about: 'create and list accounts' }],
   ['keys', { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' }],
   ['credits', { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' }],
@@ -125,7 +122,7 @@ async function handOn(main: string, args: readonly string[]): Promise<number> {
 async function main(argv: readonly string[]): Promise<number> {
   // The program answers `help keys` like `keys --help`.
   const args = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '--help'] : argv;
-  const handed = HANDED_ON.get(args[0] ?? '');
+  const handed = DELEGATED.get(args[0] ?? '');
   if (handed !== undefined) return handOn(mainOf(handed.main, args), args);
   if (args[0] === 'remove') return remove(args.slice(1), 'matting remove');
   const program = new Command('matting')
@@ -162,7 +159,7 @@ async function main(argv: readonly string[]): Promise<number> {
       if (json) console.log(JSON.stringify({ cutouts }));
     });
   program.command('remove').description('cut out folders of images with a running service');
-  for (const [name, { about }] of HANDED_ON) {
+  for (const [name, { about }] of DELEGATED) {
     program.command(name).description(about);
   }
   await program.parseAsync(args, { from: 'user' });

@@ -25,8 +25,8 @@ test('callbacks reach this machine if only it can call, and otherwise as the ope
 test('each model that is offered has a node of its own, with its part of the memory', t => {
   const nodesOf = (env: Record<string, string>) => {
     const config = loadSupervisorConfig(env);
-    return config.nodes.map(place => {
-      const given = nodeEnv(config, place);
+    return config.nodes.map(node => {
+      const given = nodeEnv(config, node);
       const { MATTING_MODEL, MATTING_QUALITY, MATTING_NODE_PORT, MATTING_NODE_HTTP_PORT } = given;
       const what = MATTING_MODEL ?? MATTING_QUALITY;
       return [what, MATTING_NODE_PORT, MATTING_NODE_HTTP_PORT, given.MATTING_NODE_MEMORY_PERCENT];
@@ -46,7 +46,7 @@ test('each model that is offered has a node of its own, with its part of the mem
   const own = { MATTING_NODE_ID: 'here', MATTING_PRECISION: 'fp32' };
   const more = { ...own, MATTING_NODE_MEMORY_PERCENT: '40' };
   const config = loadSupervisorConfig({ ...env, ...more });
-  const [first, second] = config.nodes.map(place => nodeEnv(config, place));
+  const [first, second] = config.nodes.map(node => nodeEnv(config, node));
   t.like(first, { ...more, MATTING_MODEL: 'isnet' });
   t.like(second, { MATTING_NODE_ID: 'here-50053', MATTING_NODE_MEMORY_PERCENT: '40' });
   t.is(second?.MATTING_PRECISION, undefined);

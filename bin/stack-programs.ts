@@ -1,6 +1,6 @@
 /** The stack's programs as children: their environments and the order in which they end. */
 import path from 'node:path';
-import { type NodePlace, ROOT, type SupervisorConfig } from './config.ts';
+import { type NodeSettings, ROOT, type SupervisorConfig } from './config.ts';
 import { type ProgramExit, SupervisedProgram } from './supervised-program.ts';
 
 const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/main.ts');
@@ -42,18 +42,18 @@ export class Programs {
   }
 
   /** Resolves if it could not start. */
-  startNode(place: NodePlace): Promise<ProgramExit> {
+  startNode(node: NodeSettings): Promise<ProgramExit> {
     const { config, tokens, logDir, say } = this.#options;
-    const suffix = place === config.nodes[0] ? '' : `-${place.model}`;
-    const node = new SupervisedProgram({
-      name: nodeName(place),
+    const suffix = node === config.nodes[0] ? '' : `-${node.model}`;
+    const program = new SupervisedProgram({
+      name: nodeName(node),
       main: NODE_MAIN,
-      env: { ...nodeEnv(config, place), ...tokens },
+      env: { ...nodeEnv(config, node), ...tokens },
       logFile: path.join(logDir, `inference-node${suffix}.log`),
       say,
     });
-    this.#nodes.push(node);
-    return node.firstExit;
+    this.#nodes.push(program);
+    return program.firstExit;
   }
 
   keepUp(): void {
@@ -107,7 +107,7 @@ export function controlPlaneEnv(config: SupervisorConfig): Record<string, string
   };
 }
 
-export function nodeName({ model }: NodePlace): string {
+export function nodeName({ model }: NodeSettings): string {
   return model === undefined ? 'inference node' : `inference node of ${model}`;
 }
 
@@ -120,7 +120,7 @@ const OF_GIVEN_MODEL = ['MATTING_QUALITY', 'MATTING_PRECISION'];
  */
 export function modelEnv(
   { env, modelDir, addedModelsDir }: SupervisorConfig,
-  { model }: Pick<NodePlace, 'model'>,
+  { model }: Pick<NodeSettings, 'model'>,
 ): Record<string, string> {
   const dirs = { MATTING_MODEL_DIR: modelDir, MATTING_ADDED_MODELS_DIR: addedModelsDir };
   if (model === undefined) return { ...env, ...dirs };
@@ -129,18 +129,18 @@ export function modelEnv(
 }
 
 /** Nodes of one machine share its memory and need different ids. */
-export function nodeEnv(config: SupervisorConfig, place: NodePlace): Record<string, string> {
+export function nodeEnv(config: SupervisorConfig, node: NodeSettings): Record<string, string> {
   const { nodes, ports } = config;
   const { MATTING_NODE_ID: id } = config.env;
   const percent = String(Math.floor(100 / nodes.length));
   return {
     ...(nodes.length > 1 && { MATTING_NODE_MEMORY_PERCENT: percent }),
-    ...modelEnv(config, place),
-    ...(id && place !== nodes[0] && { MATTING_NODE_ID: `${id}-${place.port}` }),
+    ...modelEnv(config, node),
+    ...(id && node !== nodes[0] && { MATTING_NODE_ID: `${id}-${node.port}` }),
     MATTING_HOST: LOOPBACK,
-    MATTING_NODE_PORT: String(place.port),
-    MATTING_NODE_HTTP_PORT: String(place.httpPort),
-    MATTING_NODE_ADVERTISE_ADDRESS: `${LOOPBACK}:${place.port}`,
+    MATTING_NODE_PORT: String(node.port),
+    MATTING_NODE_HTTP_PORT: String(node.httpPort),
+    MATTING_NODE_ADVERTISE_ADDRESS: `${LOOPBACK}:${node.port}`,
     MATTING_REGISTRY_ADDRESS: `${LOOPBACK}:${ports.registry}`,
   };
 }

@@ -30,11 +30,11 @@ export interface SupervisedProgramOptions {
   readonly logFile: string;
   /** Shows a line to the user. */
   readonly say: (line: string) => void;
-  readonly patience?: Partial<Patience>;
+  readonly timeouts?: Partial<StopTimeouts>;
 }
 
 /** Waits for a program that should end. */
-export interface Patience {
+export interface StopTimeouts {
   readonly stopMs: number;
   /** After a second request. */
   readonly hurriedStopMs: number;
@@ -48,7 +48,7 @@ const STABLE_AFTER_MS = 60_000;
 const LAST_WORDS_CHARACTERS_MAX = 4096;
 /** At a start a larger log is renamed to `.1`. */
 const LOG_BYTES_MAX = 50 * 1024 * 1024;
-const PATIENCE: Patience = {
+const STOP_TIMEOUTS: StopTimeouts = {
   // The programs finish admitted work within 130 s and close within 20 s.
   stopMs: 150_000,
   hurriedStopMs: 5000,
@@ -57,7 +57,7 @@ const PATIENCE: Patience = {
 
 export class SupervisedProgram {
   readonly #options: SupervisedProgramOptions;
-  readonly #patience: Patience;
+  readonly #timeouts: StopTimeouts;
   readonly #log: number;
   #child: ChildProcess | undefined;
   #end: Promise<ChildEnd> | undefined;
@@ -75,7 +75,7 @@ export class SupervisedProgram {
 
   constructor(options: SupervisedProgramOptions) {
     this.#options = options;
-    this.#patience = { ...PATIENCE, ...options.patience };
+    this.#timeouts = { ...STOP_TIMEOUTS, ...options.timeouts };
     this.#log = openLog(options.logFile);
     this.#firstExit = new Promise(resolve => {
       this.#resolveFirstExit = resolve;
@@ -102,13 +102,13 @@ export class SupervisedProgram {
   /** Kills it if it does not end in time. */
   async stop(): Promise<void> {
     this.#stopping = true;
-    await this.#endWithin(this.#patience.stopMs);
+    await this.#endWithin(this.#timeouts.stopMs);
     this.#closeLog();
   }
 
   /** A second request to end. */
   async hurry(): Promise<void> {
-    await this.#endWithin(this.#patience.hurriedStopMs);
+    await this.#endWithin(this.#timeouts.hurriedStopMs);
   }
 
   /** Resolves when it is gone, or ignores SIGKILL. */
@@ -121,7 +121,7 @@ export class SupervisedProgram {
     if ((await withinMs(maxMs, over)) || this.#givenUp) return;
     const { name, say } = this.#options;
     say(`the ${name} did not stop in time; killed it`);
-    if (await killWithin(child, end, this.#patience.killMs)) return;
+    if (await killWithin(child, end, this.#timeouts.killMs)) return;
     if (this.#givenUp) return;
     this.#givenUp = true;
     this.#left.resolve();

@@ -1,10 +1,12 @@
 /** `matting up`: the whole service on this machine. */
 import path from 'node:path';
 import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
+import type { Bootstrap } from './bootstrap.ts';
 import { commandLine, loadSupervisorConfig, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
 import { gpuHint } from './gpu-hint.ts';
-import { type Bootstrap, NODE_TOKEN_FILE, type Stack, startStack } from './stack.ts';
+import { NODE_TOKEN_FILE } from './node-token.ts';
+import { type Stack, startStack } from './stack.ts';
 import { LOOPBACK } from './stack-programs.ts';
 import type { Terminal } from './terminal.ts';
 
@@ -104,11 +106,11 @@ function sayCurlLine(
 function sayGrpc(terminal: Terminal, { nodes, dataDir, nodeToken, env }: SupervisorConfig): void {
   if (nodeToken !== undefined || env.MATTING_NODE_TOKEN_FILE) return;
   const file = path.join(dataDir, NODE_TOKEN_FILE);
-  const places = nodes.map(({ model, port }) => {
+  const addresses = nodes.map(({ model, port }) => {
     const of = model === undefined || nodes.length === 1 ? '' : ` (${model})`;
     return `${LOOPBACK}:${port}${of}`;
   });
-  terminal.line(`gRPC at ${places.join(', ')}, with the token in ${file} (docs/grpc.md)`);
+  terminal.line(`gRPC at ${addresses.join(', ')}, with the token in ${file} (docs/grpc.md)`);
 }
 
 function sayOperatorPages(terminal: Terminal, { ports, env }: SupervisorConfig): void {

@@ -1,5 +1,5 @@
 import { noAnswer } from './errors.ts';
-import type { Patience } from './patience.ts';
+import type { RetryBudget } from './retry-budget.ts';
 
 /** Longest wait between two pieces of an answer. */
 const PIECE_MS_MAX = 60_000;
@@ -7,15 +7,15 @@ const PIECE_MS_MAX = 60_000;
 /** Call `end` when the attempt is over; otherwise the caller's signal keeps it in memory. */
 export class Attempt {
   readonly #controller = new AbortController();
-  readonly #patience: Patience;
-  readonly #onAbort = () => this.#controller.abort(this.#patience.signal?.reason);
+  readonly #budget: RetryBudget;
+  readonly #onAbort = () => this.#controller.abort(this.#budget.signal?.reason);
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** Set once the time is over. */
   timedOut: Error | undefined;
 
-  constructor(patience: Patience) {
-    this.#patience = patience;
-    patience.signal?.addEventListener('abort', this.#onAbort);
+  constructor(budget: RetryBudget) {
+    this.#budget = budget;
+    budget.signal?.addEventListener('abort', this.#onAbort);
   }
 
   get signal(): AbortSignal {
@@ -25,7 +25,7 @@ export class Attempt {
   /** Starts the time limit again, within the call's own time. */
   allow(maxMs: number): void {
     clearTimeout(this.#timer);
-    const ms = Math.max(1, Math.min(maxMs, this.#patience.leftMs));
+    const ms = Math.max(1, Math.min(maxMs, this.#budget.leftMs));
     this.#timer = setTimeout(() => {
       this.timedOut = new Error(`nothing came for ${Math.round(ms)} ms`);
       this.#controller.abort(this.timedOut);
@@ -38,7 +38,7 @@ export class Attempt {
 
   end(): void {
     clearTimeout(this.#timer);
-    this.#patience.signal?.removeEventListener('abort', this.#onAbort);
+    this.#budget.signal?.removeEventListener('abort', this.#onAbort);
   }
 }
 

@@ -2,12 +2,11 @@ import { errorOfJob, errorOfProblem, isProblem, MattingError, noAnswer } from '.
 import {
   ANSWER_MS_DEFAULT,
   type Answer,
-  ask,
   type Fetch,
   type Request,
+  sendWithRetries,
   type Transport,
 } from './exchange.ts';
-import { Backoff, Patience, type PatienceOptions, parseRetryAfterMs } from './patience.ts';
 import {
   collect,
   type FileAnswer,
@@ -15,6 +14,7 @@ import {
   openResult,
   type ResultFile,
 } from './result-file.ts';
+import { Backoff, parseRetryAfterMs, RetryBudget, type RetryOptions } from './retry-budget.ts';
 import { type MattingRequest, prepare, prepareCorrection, type Submission } from './submission.ts';
 import type {
   Account,
@@ -78,7 +78,7 @@ export interface MattingClientOptions {
   readonly answerMsMax?: number;
 }
 
-export type CallOptions = PatienceOptions;
+export type CallOptions = RetryOptions;
 
 export interface SubmitOptions extends CallOptions {
   /**
@@ -151,16 +151,16 @@ export class MattingClient {
   /** `cutOut` for large files: the file is streamed. */
   async openCutOut(request: MattingRequest, options: SubmitOptions = {}): Promise<OpenCutOut> {
     const idempotencyKey = keyOf(options);
-    const patience = new Patience(options);
+    const budget = new RetryBudget(options);
     const submission = accepting('image/*', await prepare(request));
-    const outcome = await this.#carryOut(PATHS.matting, submission, idempotencyKey, patience);
+    const outcome = await this.#carryOut(PATHS.matting, submission, idempotencyKey, budget);
     if (isFileAnswer(outcome)) {
-      const said = saidOf(outcome, this.#url(PATHS.matting));
-      const file = await openResult(this.#transport, said.url, patience, outcome);
-      return { ...said, idempotencyKey, ...file };
+      const details = detailsOf(outcome, this.#url(PATHS.matting));
+      const file = await openResult(this.#transport, details.url, budget, outcome);
+      return { ...details, idempotencyKey, ...file };
     }
     const { job_id: jobId, result } = outcome;
-    const file = await openResult(this.#transport, result.url, patience);
+    const file = await openResult(this.#transport, result.url, budget);
     // A service of 0.1.0 reports neither subject nor warnings.
     const { url, subject, warnings = [] } = result;
     return { jobId, url, subject, warnings, idempotencyKey, ...file };
@@ -173,17 +173,17 @@ export class MattingClient {
    */
   async submit(request: MattingRequest, options: SubmitOptions = {}): Promise<Job> {
     const idempotencyKey = keyOf(options);
-    const patience = new Patience(options);
+    const budget = new RetryBudget(options);
     const submission = await prepare(request);
-    return jobOf(await this.#post(PATHS.jobs, submission, idempotencyKey, patience));
+    return jobOf(await this.#post(PATHS.jobs, submission, idempotencyKey, budget));
   }
 
   /** Submits a picture and waits, with retries as in `cutOut`, without a download. */
   async run(request: MattingRequest, options: SubmitOptions = {}): Promise<SucceededJob> {
     const idempotencyKey = keyOf(options);
-    const patience = new Patience(options);
+    const budget = new RetryBudget(options);
     const submission = await prepare(request);
-    const outcome = await this.#carryOut(PATHS.matting, submission, idempotencyKey, patience);
+    const outcome = await this.#carryOut(PATHS.matting, submission, idempotencyKey, budget);
     if (isFileAnswer(outcome)) throw unreadable(outcome);
     return outcome;
   }
@@ -199,15 +199,15 @@ export class MattingClient {
   ): Promise<SucceededJob> {
     const path = `${jobPath(typeof job === 'string' ? job : job.job_id)}/corrections`;
     const idempotencyKey = keyOf(options);
-    const patience = new Patience(options);
+    const budget = new RetryBudget(options);
     const submission = await prepareCorrection(fields);
-    const outcome = await this.#carryOut(path, submission, idempotencyKey, patience);
+    const outcome = await this.#carryOut(path, submission, idempotencyKey, budget);
     if (isFileAnswer(outcome)) throw unreadable(outcome);
     return outcome;
   }
 
   async job(jobId: string, options: CallOptions = {}): Promise<Job> {
-    return jobOf(await this.#get(jobPath(jobId), new Patience(options)));
+    return jobOf(await this.#get(jobPath(jobId), new RetryBudget(options)));
   }
 
   /**
@@ -217,7 +217,7 @@ export class MattingClient {
    */
   async wait(job: string | Pick<Job, 'job_id'>, options: CallOptions = {}): Promise<SucceededJob> {
     const jobId = typeof job === 'string' ? job : job.job_id;
-    const outcome = outcomeOf(await this.#follow(jobId, new Patience(options)));
+    const outcome = outcomeOf(await this.#follow(jobId, new RetryBudget(options)));
     if (outcome instanceof MattingError) throw outcome;
     return outcome;
   }
@@ -241,7 +241,7 @@ export class MattingClient {
     let cursor: string | undefined;
     do {
       const query = queryOf({ ...filter, limit: LIST_MAX, cursor });
-      const answer = await this.#get(PATHS[name] + query, new Patience(options));
+      const answer = await this.#get(PATHS[name] + query, new RetryBudget(options));
       const page = bodyOf<Body>(answer, body => Array.isArray(body[name]));
       yield* page[name];
       cursor = page.next_cursor ?? undefined;
@@ -253,7 +253,7 @@ export class MattingClient {
    * the job
    */
   async deleteJob(jobId: string, options: CallOptions = {}): Promise<Job> {
-    return jobOf(await this.#ask('DELETE', jobPath(jobId), new Patience(options)));
+    return jobOf(await this.#send('DELETE', jobPath(jobId), new RetryBudget(options)));
   }
 
   /** Submits 1 to 1,000 addresses of pictures. Calls with the same key submit one batch. */
@@ -273,24 +273,24 @@ export class MattingClient {
   async #postBatch(path: string, request: object, options: SubmitOptions): Promise<Batch> {
     const headers = { 'content-type': 'application/json' };
     const submission = { headers, query: '', body: JSON.stringify(request) };
-    return batchOf(await this.#post(path, submission, keyOf(options), new Patience(options)));
+    return batchOf(await this.#post(path, submission, keyOf(options), new RetryBudget(options)));
   }
 
   async batch(batchId: string, options: CallOptions = {}): Promise<Batch> {
-    return batchOf(await this.#get(batchPath(batchId), new Patience(options)));
+    return batchOf(await this.#get(batchPath(batchId), new RetryBudget(options)));
   }
 
   /** Waits until every item has ended, even if some fail. */
   async waitForBatch(batchId: string, options: CallOptions = {}): Promise<Batch> {
-    const patience = new Patience(options);
+    const budget = new RetryBudget(options);
     for (const pause = new Backoff(FIRST_POLL_MS); ; ) {
-      const answer = await this.#get(batchPath(batchId), patience);
+      const answer = await this.#get(batchPath(batchId), budget);
       const batch = batchOf(answer);
       if (batch.finished_at !== null) return batch;
       const laterMs = parseRetryAfterMs(answer.headers.get('retry-after')) ?? POLL_MS;
       const waitMs = Math.min(laterMs, pause.next());
-      if (waitMs >= patience.leftMs) throw noAnswer(`the batch is still ${batch.status}`);
-      await patience.wait(waitMs);
+      if (waitMs >= budget.leftMs) throw noAnswer(`the batch is still ${batch.status}`);
+      await budget.wait(waitMs);
     }
   }
 
@@ -298,7 +298,7 @@ export class MattingClient {
   async *batchResults(batchId: string, options: CallOptions = {}): AsyncGenerator<BatchResult> {
     for (let cursor = 0; ; ) {
       const path = `${batchPath(batchId)}/results${queryOf({ limit: LIST_MAX, cursor })}`;
-      const { lines, hasNext } = await this.#page(path, new Patience(options));
+      const { lines, hasNext } = await this.#page(path, new RetryBudget(options));
       yield* lines;
       if (!hasNext) return;
       cursor += lines.length;
@@ -306,14 +306,14 @@ export class MattingClient {
   }
 
   /** Reads a page of results, with retries. */
-  async #page(path: string, patience: Patience) {
+  async #page(path: string, budget: RetryBudget) {
     const isFile = (type: string) => type.startsWith('application/jsonl');
     const request = { method: 'GET', url: this.#url(path), isFile } as const;
     for (const pause = new Backoff(FIRST_PAUSE_MS); ; ) {
-      const answer = await ask(
+      const answer = await sendWithRetries(
         this.#transport,
         { ...request, headers: this.#headers(READ_KEY) },
-        patience,
+        budget,
       );
       if (!isFileAnswer(answer)) throw refusalOf(answer) ?? unreadable(answer);
       try {
@@ -324,14 +324,14 @@ export class MattingClient {
       } catch (error) {
         if (error instanceof SyntaxError) throw unreadable(answer);
         if (!(error instanceof MattingError) || !error.retryable) throw error;
-        await patience.beforeRetry(error, pause);
+        await budget.beforeRetry(error, pause);
       }
     }
   }
 
   /** Cancels items that no node has begun, and returns their credits. */
   async cancelBatch(batchId: string, options: CallOptions = {}): Promise<Batch> {
-    return batchOf(await this.#ask('DELETE', batchPath(batchId), new Patience(options)));
+    return batchOf(await this.#send('DELETE', batchPath(batchId), new RetryBudget(options)));
   }
 
   /** Downloads the file of a job or a result link. */
@@ -342,11 +342,11 @@ export class MattingClient {
   /** `download` as a stream. */
   async openDownload(from: Downloadable, options: CallOptions = {}): Promise<ResultFile> {
     const link = typeof from === 'string' || from instanceof URL ? String(from) : from.result.url;
-    return openResult(this.#transport, link, new Patience(options));
+    return openResult(this.#transport, link, new RetryBudget(options));
   }
 
   async account(options: CallOptions = {}): Promise<Account> {
-    const answer = await this.#get(PATHS.account, new Patience(options));
+    const answer = await this.#get(PATHS.account, new RetryBudget(options));
     return bodyOf<Account>(answer, body => body.credits !== undefined);
   }
 
@@ -360,14 +360,14 @@ export class MattingClient {
   ): Promise<Usage> {
     const { from, to, group } = question;
     const query = queryOf({ from, to, group });
-    const answer = await this.#get(PATHS.usage + query, new Patience(options));
+    const answer = await this.#get(PATHS.usage + query, new RetryBudget(options));
     return bodyOf<Usage>(answer, body => body.usage !== undefined);
   }
 
   /** The names for `model`. */
   async listModels(options: CallOptions = {}): Promise<readonly Model[]> {
     type Body = { readonly models: readonly Model[] };
-    const answer = await this.#get(PATHS.models, new Patience(options));
+    const answer = await this.#get(PATHS.models, new RetryBudget(options));
     return bodyOf<Body>(answer, body => Array.isArray(body.models)).models;
   }
 
@@ -376,32 +376,32 @@ export class MattingClient {
     path: string,
     submission: Submission,
     idempotencyKey: string,
-    patience: Patience,
+    budget: RetryBudget,
   ): Promise<SucceededJob | FileAnswer> {
     const again = new Backoff(FIRST_PAUSE_MS);
     for (;;) {
-      const answer = await this.#post(path, submission, idempotencyKey, patience);
+      const answer = await this.#post(path, submission, idempotencyKey, budget);
       if (isFileAnswer(answer)) return answer;
-      const outcome = refusalOf(answer) ?? outcomeOf(await this.#final(jobOf(answer), patience));
+      const outcome = refusalOf(answer) ?? outcomeOf(await this.#final(jobOf(answer), budget));
       if (!(outcome instanceof MattingError)) return outcome;
       // A job that failed temporarily has freed its key, so the same request makes a new job.
       if (!outcome.retryable) throw outcome;
-      await patience.beforeRetry(outcome, again);
+      await budget.beforeRetry(outcome, again);
     }
   }
 
-  async #final(job: Job, patience: Patience): Promise<FinalJob> {
-    return isOpen(job) ? this.#follow(job.job_id, patience) : job;
+  async #final(job: Job, budget: RetryBudget): Promise<FinalJob> {
+    return isOpen(job) ? this.#follow(job.job_id, budget) : job;
   }
 
-  async #follow(jobId: string, patience: Patience): Promise<FinalJob> {
+  async #follow(jobId: string, budget: RetryBudget): Promise<FinalJob> {
     for (;;) {
-      const answer = await this.#get(jobPath(jobId), patience);
+      const answer = await this.#get(jobPath(jobId), budget);
       const job = jobOf(answer);
       if (!isOpen(job)) return job;
       const waitMs = parseRetryAfterMs(answer.headers.get('retry-after')) ?? POLL_MS;
-      if (waitMs >= patience.leftMs) throw noAnswer(`the job is still ${job.status}`, { jobId });
-      await patience.wait(waitMs);
+      if (waitMs >= budget.leftMs) throw noAnswer(`the job is still ${job.status}`, { jobId });
+      await budget.wait(waitMs);
     }
   }
 
@@ -409,7 +409,7 @@ export class MattingClient {
     path: string,
     { headers, query, body }: Submission,
     idempotencyKey: string,
-    patience: Patience,
+    budget: RetryBudget,
   ): Promise<Answer> {
     const keyed = { ...this.#headers(idempotencyKey), ...headers };
     const isFile = (type: string) => headers.accept !== undefined && type.startsWith('image/');
@@ -420,16 +420,16 @@ export class MattingClient {
       body,
       isFile,
     };
-    return ask(this.#transport, request, patience);
+    return sendWithRetries(this.#transport, request, budget);
   }
 
-  #get(path: string, patience: Patience): Promise<Answer> {
-    return this.#ask('GET', path, patience);
+  #get(path: string, budget: RetryBudget): Promise<Answer> {
+    return this.#send('GET', path, budget);
   }
 
-  #ask(method: 'GET' | 'DELETE', path: string, patience: Patience): Promise<Answer> {
+  #send(method: 'GET' | 'DELETE', path: string, budget: RetryBudget): Promise<Answer> {
     const headers = this.#headers(READ_KEY);
-    return ask(this.#transport, { method, url: this.#url(path), headers }, patience);
+    return sendWithRetries(this.#transport, { method, url: this.#url(path), headers }, budget);
   }
 
   /** Every URL is one of this service, so that no answer can send the key elsewhere. */
@@ -521,7 +521,7 @@ function accepting(accept: string, submission: Submission): Submission {
 }
 
 /** Reads the headers of an answer that is the picture. */
-function saidOf(
+function detailsOf(
   { headers }: FileAnswer,
   base: string,
 ): Pick<OpenCutOut, 'jobId' | 'url' | 'subject' | 'warnings'> {

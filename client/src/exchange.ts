@@ -1,7 +1,7 @@
 /** Sends a request, with the retries of docs/requests.md, "Retries and idempotency". */
 import { Attempt, PieceReader } from './attempt.ts';
 import { errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
-import { Backoff, type Patience, parseRetryAfterMs } from './patience.ts';
+import { Backoff, parseRetryAfterMs, type RetryBudget } from './retry-budget.ts';
 
 const RETRIED_STATUSES = [429, 500, 502, 503, 504];
 /** The service waits at most 120 s for a job. */
@@ -39,16 +39,16 @@ export interface Answer {
 }
 
 /** Repeats the request until an answer is final. */
-export async function ask(
+export async function sendWithRetries(
   transport: Transport,
   request: Request,
-  patience: Patience,
+  budget: RetryBudget,
 ): Promise<Answer> {
   const backoff = new Backoff(FIRST_PAUSE_MS);
   for (;;) {
-    const outcome = await tryOnce(transport, request, patience);
+    const outcome = await tryOnce(transport, request, budget);
     if (!(outcome instanceof MattingError)) return outcome;
-    await patience.beforeRetry(outcome, backoff);
+    await budget.beforeRetry(outcome, backoff);
   }
 }
 
@@ -56,10 +56,10 @@ export async function ask(
 async function tryOnce(
   { fetch, answerMsMax }: Transport,
   request: Request,
-  patience: Patience,
+  budget: RetryBudget,
 ): Promise<Answer | MattingError> {
-  patience.requireWanted();
-  const attempt = new Attempt(patience);
+  budget.throwIfAborted();
+  const attempt = new Attempt(budget);
   let handedOn = false;
   try {
     attempt.allow(answerMsMax + (request.body === undefined ? 0 : BODY_MS_MAX));
@@ -89,7 +89,7 @@ async function tryOnce(
     if (isProblem(json)) return errorOfProblem(response.status, json, retryAfterMs);
     return unreadable(response, true);
   } catch (cause) {
-    patience.requireWanted();
+    budget.throwIfAborted();
     if (cause instanceof MattingError && !cause.retryable) throw cause;
     return noAnswer(`no answer from ${new URL(request.url).host}`, {
       cause: attempt.timedOut ?? cause,

@@ -1,8 +1,8 @@
 /** Downloads a result and resumes after a broken connection. */
 import type { PieceReader } from './attempt.ts';
 import { errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
-import { type Answer, ask, type Request, type Transport } from './exchange.ts';
-import { Backoff, type Patience } from './patience.ts';
+import { type Answer, type Request, sendWithRetries, type Transport } from './exchange.ts';
+import { Backoff, type RetryBudget } from './retry-budget.ts';
 
 const FIRST_PAUSE_MS = 500;
 /** The service makes no larger file. */
@@ -32,11 +32,11 @@ export function isFileAnswer(answer: object): answer is FileAnswer {
 export async function openResult(
   transport: Transport,
   link: string,
-  patience: Patience,
+  budget: RetryBudget,
   begun?: FileAnswer,
 ): Promise<ResultFile> {
-  const answer = begun ?? requireFile(await ask(transport, get(link), patience));
-  const pieces = new ResultPieces(transport, link, patience, answer);
+  const answer = begun ?? requireFile(await sendWithRetries(transport, get(link), budget));
+  const pieces = new ResultPieces(transport, link, budget, answer);
   return { ...headersOf(answer.headers), pieces };
 }
 
@@ -66,7 +66,7 @@ export async function collect(
 class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   readonly #transport: Transport;
   readonly #link: string;
-  readonly #patience: Patience;
+  readonly #budget: RetryBudget;
   readonly #headers: FileHeaders;
   readonly #backoff = new Backoff(FIRST_PAUSE_MS);
   #answer: FileAnswer;
@@ -76,10 +76,10 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   #at = 0;
   #ended = false;
 
-  constructor(transport: Transport, link: string, patience: Patience, answer: FileAnswer) {
+  constructor(transport: Transport, link: string, budget: RetryBudget, answer: FileAnswer) {
     this.#transport = transport;
     this.#link = link;
-    this.#patience = patience;
+    this.#budget = budget;
     this.#answer = answer;
     this.#headers = headersOf(answer.headers);
   }
@@ -129,9 +129,9 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   }
 
   async #resume(error: MattingError): Promise<void> {
-    await this.#patience.beforeRetry(error, this.#backoff);
+    await this.#budget.beforeRetry(error, this.#backoff);
     const request = get(this.#link, this.#received, this.#headers.etag);
-    this.#answer = requireFile(await ask(this.#transport, request, this.#patience));
+    this.#answer = requireFile(await sendWithRetries(this.#transport, request, this.#budget));
     this.#at = this.#answer.status === 206 ? this.#received : 0;
   }
 }

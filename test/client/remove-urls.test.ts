@@ -4,8 +4,8 @@ import type { RequestListener } from 'node:http';
 import path from 'node:path';
 import ava, { type ExecutionContext } from 'ava';
 import { NOTHING } from '../../client/src/command/journal.ts';
-import { requirePlace } from '../../client/src/command/result-names.ts';
-import { NotedBatches, slicesOf, urlBatch } from '../../client/src/command/url-batches.ts';
+import { requireWritableName } from '../../client/src/command/result-names.ts';
+import { EarlierBatches, slicesOf, urlBatch } from '../../client/src/command/url-batches.ts';
 import { MattingClient } from '../../client/src/index.ts';
 import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
@@ -114,8 +114,8 @@ test('an address that failed for the moment is asked again by the same command',
   t.is(await charged(), 2);
 });
 
-/** Submits as an older command did, with its record of `noted` items. */
-async function submitAsBefore(urls: readonly string[], noted: number): Promise<void> {
+/** Submits as an older command did, with its record of `earlier` items. */
+async function submitAsBefore(urls: readonly string[], earlier: number): Promise<void> {
   const text = JSON.stringify([ASKED, '', urls]);
   const key = `urls-${createHash('sha256').update(text).digest('hex')}`;
   const client = new MattingClient({ baseUrl: command.url, apiKey: command.caller.token });
@@ -129,7 +129,7 @@ async function submitAsBefore(urls: readonly string[], noted: number): Promise<v
   const lines: string[] = [];
   for await (const result of client.batchResults(batch.batch_id)) {
     const { item, job_id: job } = result;
-    if (item >= noted) break;
+    if (item >= earlier) break;
     const line = { file: urls[item], sha256: null, key: `${key}:${item}`, job, subject: null };
     if (result.status === 'failed') {
       const { code, detail } = result.error;
@@ -206,13 +206,13 @@ test('two commands at once pay for each address once', async t => {
   t.is(await charged(), 3);
   t.is(results().length, 3);
   const place = path.join(command.folder, 'out', 'one.png');
-  await t.notThrowsAsync(Promise.all(Array.from({ length: 20 }, () => requirePlace(place))));
+  await t.notThrowsAsync(Promise.all(Array.from({ length: 20 }, () => requireWritableName(place))));
 });
 
 test('a list of 2,500 addresses is three batches, whose items are found again in any order', async t => {
   const urls = Array.from({ length: 2500 }, (_, n) => `https://example.com/${n}.png`);
-  const request = { asked: ASKED, run: '' };
-  const noted = new NotedBatches();
+  const request = { fieldsText: ASKED, run: '' };
+  const earlier = new EarlierBatches();
   const slices = slicesOf(urls);
   t.deepEqual(
     slices.map(({ length }) => length),
@@ -222,13 +222,13 @@ test('a list of 2,500 addresses is three batches, whose items are found again in
     const { key } = urlBatch(request, slice);
     const lines = slice.map((file, item) => ({ ...NOTHING, file, key: `${key}:${item}` }));
     // The last item of the second was not recorded: that batch was never submitted.
-    for (const line of slice === slices[1] ? lines.slice(0, -1) : lines) noted.add(line);
+    for (const line of slice === slices[1] ? lines.slice(0, -1) : lines) earlier.add(line);
   }
-  const known = noted.knownOf(request, ['https://example.com/new.png', ...urls.toReversed()]);
-  const missing = urls.filter(url => !known.has(url));
+  const found = earlier.earlierUrls(request, ['https://example.com/new.png', ...urls.toReversed()]);
+  const missing = urls.filter(url => !found.has(url));
   t.deepEqual(missing, slices[1]);
-  t.is(new Set([...known.values()].map(({ batch }) => batch.key)).size, 2);
-  t.is(noted.knownOf({ ...request, run: 'two' }, urls).size, 0);
+  t.is(new Set([...found.values()].map(({ batch }) => batch.key)).size, 2);
+  t.is(earlier.earlierUrls({ ...request, run: 'two' }, urls).size, 0);
 });
 
 test('a refused list gives its exit code and its line, and costs nothing', async t => {

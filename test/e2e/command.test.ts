@@ -12,7 +12,7 @@ import { type CutoutOptions, cutout } from '../../bin/cutout.ts';
 import { fetchModels } from '../../bin/fetch-models.ts';
 import { gpuHint } from '../../bin/gpu-hint.ts';
 import { nodeReadyMaxMs } from '../../bin/stack.ts';
-import { type Patience, SupervisedProgram } from '../../bin/supervised-program.ts';
+import { type StopTimeouts, SupervisedProgram } from '../../bin/supervised-program.ts';
 import { Terminal } from '../../bin/terminal.ts';
 import { up } from '../../bin/up.ts';
 import {
@@ -203,14 +203,14 @@ test('a start waits for what a node does on a GPU, and no longer than needed on 
 });
 
 const UNTIL = { timeoutMs: 60_000 };
-const IMPATIENT: Patience = { stopMs: 100, hurriedStopMs: 100, killMs: 100 };
+const SHORT: StopTimeouts = { stopMs: 100, hurriedStopMs: 100, killMs: 100 };
 /** Prints a line, then ends at a signal. */
 const OBEDIENT = `
   process.stdout.write('up\\n');
   setInterval(() => undefined, 1000);
 `;
 
-async function start(context: ExecutionContext, source: string, patience = IMPATIENT) {
+async function start(context: ExecutionContext, source: string, timeouts = SHORT) {
   const directory = await temporaryFolder(context);
   const main = path.join(directory, 'main.mjs');
   const logFile = path.join(directory, 'main.log');
@@ -218,7 +218,7 @@ async function start(context: ExecutionContext, source: string, patience = IMPAT
   const said: string[] = [];
   const say = (line: string) => void said.push(line);
   const env = { PATH: process.env.PATH ?? '' };
-  const program = new SupervisedProgram({ name: 'program', main, env, logFile, say, patience });
+  const program = new SupervisedProgram({ name: 'program', main, env, logFile, say, timeouts });
   const pids = new Set<number>();
   context.teardown(() => {
     for (const pid of [...pids, program.pid ?? 0]) if (pid > 0) killStopped(pid);
@@ -243,8 +243,8 @@ test('a program that does not die is left behind, by name', async t => {
 });
 
 test('hurried, a stop that would have waited ends too', async t => {
-  const patience = { ...IMPATIENT, stopMs: 3_600_000 };
-  const { program, said, stop } = await start(t, OBEDIENT, patience);
+  const timeouts = { ...SHORT, stopMs: 3_600_000 };
+  const { program, said, stop } = await start(t, OBEDIENT, timeouts);
   stop();
   const stopped = program.stop();
   await program.hurry();

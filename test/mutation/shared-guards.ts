@@ -3,8 +3,8 @@ import { guardsOf } from './guard.ts';
 export const SHARED_GUARDS = guardsOf`
 client/src/client.ts by test/client/client-faults.test.ts
 #carryOut | a failure that passes is submitted again, under the same key
-  - this.#post(path, submission, idempotencyKey, patience)
-  + this.#post(PATHS.matting, submission, newKey(), patience)
+  - this.#post(path, submission, idempotencyKey, budget)
+  + this.#post(PATHS.matting, submission, newKey(), budget)
 client/src/command/find-pictures.ts by test/client/remove.test.ts
 requireApart | if (source ! | results that would take the same place are refused before any is paid
 client/src/command/journal.ts by test/client/remove.test.ts
@@ -12,7 +12,7 @@ bytesOfDone | the same picture under two names is paid once, and its line says a
   - done?.key === key ? done.bytes : undefined
   + done?.bytes
 client/src/command/picture-key.ts by test/client/remove.test.ts
-keyOf | asked] | the same picture under two names is paid once, and its line says all
+keyOf | fieldsText] | the same picture under two names is paid once, and its line says all
 client/src/command/picture-run.ts by test/client/remove.test.ts
 makeResult | idempotencyKey | the same picture under two names is paid once, and its line says all
 client/src/command/remove-urls.ts by test/client/remove-urls.test.ts
@@ -20,11 +20,11 @@ client/src/command/remove-urls.ts by test/client/remove-urls.test.ts
 #plan | + 1 | an address that failed for the moment is asked again by the same command
 #carryOut | !== batch.key | a list that an older command began goes on, and nothing is paid twice
 client/src/command/url-batches.ts by test/client/remove-urls.test.ts
-knownOf | !== key | a list of 2,500 addresses is three batches, whose items are found again in any order
+earlierUrls | !== key | a list of 2,500 addresses is three batches, whose items are found again in any order
 client/src/command/stops-the-run.ts by test/client/newer-service.test.ts
 stopsTheRun | includes(status | 400 IMAGE_TOO_SMALL fails its picture, and the next ones are sent
 stopsTheRun | return STATUSES_OF_ALL | 402 CREDITS_FROZEN stops the folder: no picture fares better
-client/src/patience.ts by test/client/client-faults.test.ts
+client/src/retry-budget.ts by test/client/client-faults.test.ts
 beforeRetry | ?? backoff | a retry waits as long as Retry-After says
 client/src/result-file.ts by test/client/client-faults.test.ts
 #requireWhole | !== undefined | an answer that ends early is not taken for whole

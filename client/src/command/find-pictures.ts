@@ -161,8 +161,8 @@ class Search implements Found {
     const sources = new Map<string, string>();
     for (const { source } of this.pictures) {
       // Only files given by name, or reached by links, can be in the results' folder.
-      const place = await realPath(source).catch(() => '');
-      if (this.#isBelow(place)) sources.set(foldedName(place), source);
+      const realSource = await realPath(source).catch(() => '');
+      if (this.#isBelow(realSource)) sources.set(foldedName(realSource), source);
     }
     if (sources.size === 0) return;
     const overwritten: string[] = [];
@@ -178,8 +178,8 @@ class Search implements Found {
     );
   }
 
-  #isBelow(place: string): boolean {
-    return foldedName(place).startsWith(foldedName(`${this.#to}${path.sep}`));
+  #isBelow(file: string): boolean {
+    return foldedName(file).startsWith(foldedName(`${this.#to}${path.sep}`));
   }
 }
 

@@ -72,10 +72,10 @@ export class Journal {
 
   /** Rejects with system errors. @param onLine gets each line of earlier runs */
   static async open(folder: string, onLine?: (line: JournalLine) => void): Promise<Journal> {
-    const place = path.join(folder, JOURNAL_NAME);
-    const file = await open(place, 'a+');
+    const journalFile = path.join(folder, JOURNAL_NAME);
+    const file = await open(journalFile, 'a+');
     await mendLastLine(file);
-    return new Journal(file, await readDone(place, onLine));
+    return new Journal(file, await readDone(journalFile, onLine));
   }
 
   /** Size of a result that an earlier run made with the same key. */
@@ -120,11 +120,11 @@ async function mendLastLine(file: FileHandle): Promise<void> {
 }
 
 async function readDone(
-  place: string,
+  journalFile: string,
   onLine?: (line: JournalLine) => void,
 ): Promise<DoneByOutput> {
   const done = new Map<string, { key: string; bytes: number }>();
-  const lines = createInterface({ input: createReadStream(place), crlfDelay: Infinity });
+  const lines = createInterface({ input: createReadStream(journalFile), crlfDelay: Infinity });
   for await (const text of lines) {
     const line = parseLine(text);
     if (line) onLine?.(line);

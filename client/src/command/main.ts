@@ -51,8 +51,8 @@ export async function main(args: readonly string[], name = 'matting-remove'): Pr
  * so this reads the project's, three folders up.
  */
 function versionOfPackage(): string {
-  const versionAt = (place: string): string | undefined =>
-    JSON.parse(readFileSync(new URL(place, import.meta.url), 'utf8')).version;
+  const versionAt = (relativeUrl: string): string | undefined =>
+    JSON.parse(readFileSync(new URL(relativeUrl, import.meta.url), 'utf8')).version;
   return versionAt('../../package.json') ?? versionAt('../../../package.json') ?? '';
 }
 

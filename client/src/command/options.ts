@@ -80,7 +80,7 @@ export interface RemoveOptions {
   readonly giveUpMs: number;
   readonly fields: MattingFields;
   /** The fields as text, part of the idempotency keys. */
-  readonly asked: string;
+  readonly fieldsText: string;
   /** The ending of results, without a dot. */
   readonly ending: string;
 }
@@ -117,8 +117,8 @@ export function parseCommand(args: readonly string[]): {
     return { files: parsed.positionals, given: { ...parsed.values } as GivenOptions };
   } catch (error) {
     const [wrong = ''] = (error as Error).message.split('. ');
-    const meant = nearOption(/^Unknown option '--([^']+)'/.exec(wrong)?.[1] ?? '');
-    const hint = meant === undefined ? '' : ` (did you mean --${meant}?)`;
+    const suggestion = nearOption(/^Unknown option '--([^']+)'/.exec(wrong)?.[1] ?? '');
+    const hint = suggestion === undefined ? '' : ` (did you mean --${suggestion}?)`;
     throw misuse(`${wrong}${hint}; use --help to list the options`);
   }
 }
@@ -134,12 +134,12 @@ function nearOption(name: string): string | undefined {
 
 /** Levenshtein distance. */
 function editsBetween(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, place) => place);
+  let row = Array.from({ length: to.length + 1 }, (_, column) => column);
   for (const [index, letter] of [...from].entries()) {
     const next = [index + 1];
-    for (const [place, other] of [...to].entries()) {
-      const replaced = row[place]! + (letter === other ? 0 : 1);
-      next.push(Math.min(replaced, row[place + 1]! + 1, next[place]! + 1));
+    for (const [column, other] of [...to].entries()) {
+      const replaced = row[column]! + (letter === other ? 0 : 1);
+      next.push(Math.min(replaced, row[column + 1]! + 1, next[column]! + 1));
     }
     row = next;
   }
@@ -194,7 +194,7 @@ export async function readRemoveOptions(
 async function readFields(
   given: GivenOptions,
   format: OutputFormat,
-): Promise<Pick<RemoveOptions, 'fields' | 'asked'>> {
+): Promise<Pick<RemoveOptions, 'fields' | 'fieldsText'>> {
   const { 'background-file': file, ...texts } = given;
   const names = (Object.keys(texts) as (keyof typeof texts)[]).filter(
     name => name === 'model' || name === 'subject-box' || name in FINISHING_OPTIONS,
@@ -207,7 +207,7 @@ async function readFields(
   const fields = Object.fromEntries(entries) as MattingFields;
   return {
     fields: background === undefined ? fields : { ...fields, background_file: background },
-    asked: JSON.stringify([...entries.sort(), digest ?? null]),
+    fieldsText: JSON.stringify([...entries.sort(), digest ?? null]),
   };
 }
 

@@ -8,8 +8,8 @@ const KEY_VERSION = 1;
 /** @param sha256 of the file, hexadecimal */
 export function keyOf(
   sha256: string,
-  { asked, run }: Pick<RemoveOptions, 'asked' | 'run'>,
+  { fieldsText, run }: Pick<RemoveOptions, 'fieldsText' | 'run'>,
 ): string {
-  const content = JSON.stringify([KEY_VERSION, sha256, run, asked]);
+  const content = JSON.stringify([KEY_VERSION, sha256, run, fieldsText]);
   return `remove-${createHash('sha256').update(content).digest('hex')}`;
 }

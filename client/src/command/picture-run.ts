@@ -9,12 +9,12 @@ import { type Journal, NOTHING, type OpenLine } from './journal.ts';
 import type { RemoveOptions } from './options.ts';
 import type { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
-import { requirePlace } from './result-names.ts';
+import { requireWritableName } from './result-names.ts';
 
 export type PictureEnd =
   | { readonly kind: 'made'; readonly job: string; readonly warnings: readonly string[] }
   /** An earlier run made the result, or it exists and --skip-existing is set. */
-  | { readonly kind: 'there' }
+  | { readonly kind: 'skipped' }
   | { readonly kind: 'failed'; readonly error: Error };
 
 export interface PictureRunOptions extends RemoveOptions {
@@ -33,13 +33,13 @@ export async function runPicture(
   const target = path.join(options.to, output);
   const line: OpenLine = { ...NOTHING, file: withoutBytes(source) };
   try {
-    if (options.skipExisting && ((await sizeOf(target)) ?? 0) > 0) return { kind: 'there' };
+    if (options.skipExisting && ((await sizeOf(target)) ?? 0) > 0) return { kind: 'skipped' };
     if (!(await stat(onDisk(source))).isFile()) throw new Error('not a regular file');
     const image = await readImage(onDisk(source));
     line.sha256 = createHash('sha256').update(image).digest('hex');
     line.key = keyOf(line.sha256, options);
     const bytes = options.journal.bytesOfDone(output, line.key);
-    if (bytes !== undefined && bytes === (await sizeOf(target))) return { kind: 'there' };
+    if (bytes !== undefined && bytes === (await sizeOf(target))) return { kind: 'skipped' };
     await makeResult(image, target, line, options);
     line.output = output;
   } catch (error) {
@@ -62,7 +62,7 @@ async function makeResult(
   line: OpenLine,
   { client, fields, partials, giveUpMs, signal, onRetry }: PictureRunOptions,
 ): Promise<void> {
-  await requirePlace(target);
+  await requireWritableName(target);
   await partials.write(target, async file => {
     const call = { giveUpMs, signal, onRetry };
     const keyed = { ...call, idempotencyKey: line.key ?? '' };

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Batch, type BatchResult, type Job, MattingError } from '../index.ts';
-import { Backoff } from '../patience.ts';
+import { Backoff } from '../retry-budget.ts';
 import { CommandError, misuse } from './command-error.ts';
 import { type Journal, NOTHING, type OpenLine } from './journal.ts';
 import type { RemoveOptions } from './options.ts';
@@ -21,8 +21,14 @@ import {
   openJournal,
   requireService,
 } from './remove.ts';
-import { requirePlace } from './result-names.ts';
-import { type KnownUrl, NotedBatches, slicesOf, type UrlBatch, urlBatch } from './url-batches.ts';
+import { requireWritableName } from './result-names.ts';
+import {
+  EarlierBatches,
+  type EarlierUrl,
+  slicesOf,
+  type UrlBatch,
+  urlBatch,
+} from './url-batches.ts';
 import { readUrls, type UrlList } from './url-list.ts';
 import { warnedOf } from './warnings.ts';
 
@@ -39,10 +45,16 @@ type UrlOptions = RemoveOptions & { readonly to: string; readonly urls: string }
 export async function removeUrls(options: UrlOptions, endings: Endings): Promise<void> {
   const list = await readUrls(options.urls);
   await makeFolder(options.to);
-  const noted = new NotedBatches();
-  const journal = await openJournal(options.to, line => noted.add(line));
+  const earlier = new EarlierBatches();
+  const journal = await openJournal(options.to, line => earlier.add(line));
   try {
-    await new UrlRun(options, list, journal, noted.knownOf(options, list.urls), endings).all();
+    await new UrlRun(
+      options,
+      list,
+      journal,
+      earlier.earlierUrls(options, list.urls),
+      endings,
+    ).all();
   } finally {
     await journal.close();
   }
@@ -52,19 +64,19 @@ class UrlRun {
   readonly #options: UrlOptions;
   readonly #list: UrlList;
   readonly #journal: Journal;
-  readonly #known: ReadonlyMap<string, KnownUrl>;
+  readonly #earlier: ReadonlyMap<string, EarlierUrl>;
   readonly #signal: AbortSignal;
   readonly #partials = new PartialFiles();
   readonly #progress: Progress;
   /** Addresses to submit, with the number of the attempt. */
-  readonly #fresh = new Map<string, number>();
+  readonly #toSubmit = new Map<string, number>();
   /** Addresses whose jobs are known. */
-  readonly #looks: string[] = [];
-  readonly #begun = new Set<UrlBatch>();
+  readonly #toCheck: string[] = [];
+  readonly #toResume = new Set<UrlBatch>();
   /** By address: the key of the batch that must still end it. */
   readonly #awaited = new Map<string, string>();
   #made = 0;
-  #there = 0;
+  #skipped = 0;
   #failed = 0;
   /** Pictures that failed permanently. */
   #lost = 0;
@@ -73,13 +85,13 @@ class UrlRun {
     options: UrlOptions,
     list: UrlList,
     journal: Journal,
-    known: ReadonlyMap<string, KnownUrl>,
+    earlierUrls: ReadonlyMap<string, EarlierUrl>,
     { draining }: Endings,
   ) {
     this.#options = options;
     this.#list = list;
     this.#journal = journal;
-    this.#known = known;
+    this.#earlier = earlierUrls;
     this.#signal = draining;
     this.#progress = new Progress(list.lines.size, process.stderr);
   }
@@ -88,22 +100,22 @@ class UrlRun {
     let stopped: unknown;
     try {
       for (const url of this.#list.lines.keys()) await this.#plan(url);
-      if (this.#fresh.size + this.#looks.length + this.#begun.size > 0) {
-        await requireService(this.#options, this.#fresh.size);
+      if (this.#toSubmit.size + this.#toCheck.length + this.#toResume.size > 0) {
+        await requireService(this.#options, this.#toSubmit.size);
       }
-      for (const url of this.#looks) await this.#look(url);
-      for (const batch of this.#begun) await this.#resume(batch);
-      for (const batch of this.#freshBatches()) await this.#carryOut(batch);
+      for (const url of this.#toCheck) await this.#check(url);
+      for (const batch of this.#toResume) await this.#resume(batch);
+      for (const batch of this.#newBatches()) await this.#carryOut(batch);
     } catch (error) {
       stopped = error instanceof MattingError ? failureOf(error, 'stopped: ') : error;
     } finally {
       this.#progress.stop();
     }
-    const left = this.#list.lines.size - this.#made - this.#there - this.#failed;
+    const left = this.#list.lines.size - this.#made - this.#skipped - this.#failed;
     const repeated = this.#list.urls.length - this.#list.lines.size;
     const parts = [
       `${this.#made} cut out`,
-      ...(this.#there > 0 ? [`${this.#there} already there`] : []),
+      ...(this.#skipped > 0 ? [`${this.#skipped} already there`] : []),
       `${this.#failed} failed`,
       ...(left > 0 ? [`${left} not finished`] : []),
       ...(repeated > 0 ? [`${repeated} repeated`] : []),
@@ -116,11 +128,11 @@ class UrlRun {
 
   /** Decides what to do with the address. Sends nothing. */
   async #plan(url: string): Promise<void> {
-    const { batch, end } = this.#known.get(url) ?? {};
+    const { batch, end } = this.#earlier.get(url) ?? {};
     const target = this.#targetOf(url);
     const bytes = end?.output && this.#journal.bytesOfDone(end.output, end.key ?? '');
     if (bytes && bytes === (await sizeOf(target))) {
-      this.#there += 1;
+      this.#skipped += 1;
       this.#progress.ended(url, false);
       return;
     }
@@ -129,37 +141,37 @@ class UrlRun {
       return;
     }
     try {
-      await requirePlace(target);
+      await requireWritableName(target);
     } catch (failed) {
       const error = { code: codeOf(failed as Error), detail: (failed as Error).message };
       await this.#journal.append({ ...NOTHING, file: url, error });
       this.#fail(url, error);
       return;
     }
-    if (batch === undefined) this.#fresh.set(url, 1);
-    else if (end?.error?.retryable) this.#fresh.set(url, batch.attempt + 1);
-    else if (end?.job) this.#looks.push(url);
+    if (batch === undefined) this.#toSubmit.set(url, 1);
+    else if (end?.error?.retryable) this.#toSubmit.set(url, batch.attempt + 1);
+    else if (end?.job) this.#toCheck.push(url);
     else {
-      this.#begun.add(batch);
+      this.#toResume.add(batch);
       this.#awaited.set(url, batch.key);
     }
   }
 
   /** Reads the address's job: its file may be missing, or it is unknown whether a retry helps. */
-  async #look(url: string): Promise<void> {
-    const { batch, end } = this.#known.get(url)!;
+  async #check(url: string): Promise<void> {
+    const { batch, end } = this.#earlier.get(url)!;
     const job = await this.#jobOf(end?.job ?? '');
     const isPaid = end?.error === null || (end?.credits ?? 0) > 0;
     if (job === undefined && isPaid) this.#fail(url, EXPIRED);
     else if (job === undefined || (job.status === 'failed' && job.error.retryable)) {
-      this.#fresh.set(url, batch.attempt + 1);
+      this.#toSubmit.set(url, batch.attempt + 1);
     } else await this.#end(url, end?.key ?? '', job);
   }
 
   /** undefined: the service has forgotten the job. */
   async #jobOf(jobId: string): Promise<Job | undefined> {
     try {
-      return await this.#options.client.job(jobId, this.#patience());
+      return await this.#options.client.job(jobId, this.#callOptions());
     } catch (error) {
       if (codeOf(error as Error) === 'JOB_NOT_FOUND') return undefined;
       throw error;
@@ -171,17 +183,17 @@ class UrlRun {
     const last = batch.lines.filter(line => line?.job).pop()?.job;
     if (last && (await this.#jobOf(last)) === undefined) {
       for (const [url, key] of this.#awaited) {
-        if (key === batch.key) this.#fresh.set(url, batch.attempt + 1);
+        if (key === batch.key) this.#toSubmit.set(url, batch.attempt + 1);
       }
     } else await this.#carryOut(batch);
   }
 
   /** From a new list this makes the same batches as an older version of the command. */
-  *#freshBatches(): Generator<UrlBatch> {
+  *#newBatches(): Generator<UrlBatch> {
     const earlier = new Set<string>();
-    for (const slice of slicesOf(this.#list.urls.filter(url => this.#fresh.has(url)))) {
+    for (const slice of slicesOf(this.#list.urls.filter(url => this.#toSubmit.has(url)))) {
       const urls = slice.filter(url => !earlier.has(url));
-      const attempt = Math.max(...urls.map(url => this.#fresh.get(url) ?? 1));
+      const attempt = Math.max(...urls.map(url => this.#toSubmit.get(url) ?? 1));
       const batch = urlBatch(this.#options, urls, attempt);
       for (const url of urls) {
         earlier.add(url);
@@ -199,7 +211,7 @@ class UrlRun {
     await this.#journal.sync();
     const { urls, submitted } = await this.#submit(batch);
     const { batch_id: id } = await this.#finished(submitted);
-    for await (const result of this.#options.client.batchResults(id, this.#patience())) {
+    for await (const result of this.#options.client.batchResults(id, this.#callOptions())) {
       const url = urls[result.item] ?? '';
       if (this.#awaited.get(url) !== batch.key || !isFinal(result)) continue;
       this.#awaited.delete(url);
@@ -215,7 +227,7 @@ class UrlRun {
     const { client, fields } = this.#options;
     const send = async (urls: readonly string[]) => {
       const items = urls.map(image_url => ({ image_url }));
-      const keyed = { ...this.#patience(), idempotencyKey: batch.key };
+      const keyed = { ...this.#callOptions(), idempotencyKey: batch.key };
       return { urls, submitted: await client.submitBatch({ items, ...fields }, keyed) };
     };
     const once = [...new Set(batch.urls)];
@@ -259,7 +271,7 @@ class UrlRun {
       const count = Object.values(ended).reduce((sum, one) => sum + one);
       this.#progress.note(`${count} of ${count + waiting + queued + processing} in this batch`);
       await sleep(Math.min(pause.next(), POLL_MS_MAX), undefined, { signal: this.#signal });
-      batch = await this.#options.client.batch(batch.batch_id, this.#patience());
+      batch = await this.#options.client.batch(batch.batch_id, this.#callOptions());
     }
   }
 
@@ -272,7 +284,7 @@ class UrlRun {
       else if (job.status !== 'succeeded') line.error = EXPIRED;
       else {
         line.credits = job.credits.charged;
-        const call = { client: this.#options.client, ...this.#patience() };
+        const call = { client: this.#options.client, ...this.#callOptions() };
         await this.#partials.write(target, file => receiveResult(job, file, line, call));
         line.output = path.relative(this.#options.to, target);
       }
@@ -309,11 +321,11 @@ class UrlRun {
   }
 
   #targetOf(url: string): string {
-    const output = this.#known.get(url)?.end?.output ?? outputOf(url, this.#options.ending);
+    const output = this.#earlier.get(url)?.end?.output ?? outputOf(url, this.#options.ending);
     return path.join(this.#options.to, output);
   }
 
-  #patience() {
+  #callOptions() {
     return { giveUpMs: this.#options.giveUpMs, signal: this.#signal };
   }
 }

@@ -69,10 +69,11 @@ export async function requireService(
   { client, fields }: RemoveOptions,
   pictures: number,
 ): Promise<void> {
-  const patience = { giveUpMs: FIRST_ANSWER_MS_MAX };
+  const callOptions = { giveUpMs: FIRST_ANSWER_MS_MAX };
   try {
-    const { credits } = await client.account(patience);
-    if (fields.model !== undefined) requireOffered(fields.model, await client.listModels(patience));
+    const { credits } = await client.account(callOptions);
+    if (fields.model !== undefined)
+      requireOffered(fields.model, await client.listModels(callOptions));
     if (credits.available >= pictures) return;
     const has = `${credits.available} credits`;
     process.stderr.write(`matting: the account has ${has}; this run may need ${pictures}\n`);
@@ -107,7 +108,7 @@ class Run {
   readonly #jobs = new Set<string>();
   #next = 0;
   #made = 0;
-  #there = 0;
+  #skipped = 0;
   /** Results with warnings. */
   #warned = 0;
   /** Pictures that failed permanently. */
@@ -188,8 +189,8 @@ class Run {
         this.#warned += 1;
         this.#progress.line(`${source}: ${warnedOf(end.warnings)}`);
       }
-    } else if (end.kind === 'there') {
-      this.#there += 1;
+    } else if (end.kind === 'skipped') {
+      this.#skipped += 1;
     } else {
       const { error } = end;
       this.#failed.push(source);
@@ -211,11 +212,11 @@ class Run {
       this.#progress.line(`${source}: ${reason}`);
     }
     const left =
-      pictures.length + unreadable.length - this.#made - this.#there - this.#failed.length;
+      pictures.length + unreadable.length - this.#made - this.#skipped - this.#failed.length;
     const parts = [
       `${this.#made} cut out (${this.#jobs.size} jobs)`,
       ...(this.#warned > 0 ? [`${this.#warned} with warnings (results.jsonl)`] : []),
-      ...(this.#there > 0 ? [`${this.#there} already there`] : []),
+      ...(this.#skipped > 0 ? [`${this.#skipped} already there`] : []),
       ...(this.#failed.length > 0 ? [`${this.#failed.length} failed`] : []),
       ...(left > 0 ? [`${left} not tried`] : []),
       ...(others.count > 0 ? [`${namedOthers(others)} skipped`] : []),

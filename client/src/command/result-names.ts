@@ -9,7 +9,7 @@ import { partialName } from './partial-files.ts';
 const CODES_OF_NAMES: readonly unknown[] = ['EINVAL', 'EILSEQ', 'ENAMETOOLONG', 'ENOENT'];
 
 /** Tries the name, since each disk has its own rules. Rejects with system errors. */
-export async function requirePlace(target: string): Promise<void> {
+export async function requireWritableName(target: string): Promise<void> {
   try {
     if ((await stat(target).catch(() => undefined))?.isDirectory()) {
       throw Object.assign(new Error(`${target} is a folder`), { code: 'EISDIR' });
@@ -40,9 +40,9 @@ export async function findCollision<Picture extends { readonly output: string }>
   if (groups.length === 0) return undefined;
   const scratch = partialName(path.join(to, 'names'));
   try {
-    for (const [place, group] of groups.entries()) {
+    for (const [groupIndex, group] of groups.entries()) {
       for (const [index, picture] of group.entries()) {
-        const name = path.join(scratch, `${place}`, picture.output);
+        const name = path.join(scratch, `${groupIndex}`, picture.output);
         const isTaken = (await claim(name, index)) === 'EEXIST';
         const other = isTaken ? group[Number(await readFile(name, 'utf8'))] : undefined;
         if (other !== undefined) return [other, picture];

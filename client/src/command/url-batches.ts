@@ -23,23 +23,23 @@ export interface UrlBatch {
   readonly lines: readonly (JournalLine | undefined)[];
 }
 
-export interface KnownUrl {
+export interface EarlierUrl {
   /** The last batch with this address. */
   readonly batch: UrlBatch;
   /** The line of the item's end. undefined: the batch may have been submitted. */
   readonly end: JournalLine | undefined;
 }
 
-type Request = Pick<RemoveOptions, 'asked' | 'run'>;
+type Request = Pick<RemoveOptions, 'fieldsText' | 'run'>;
 
 /** Equal requests have equal keys, whoever submits them. */
 export function urlBatch(
-  { asked, run }: Request,
+  { fieldsText, run }: Request,
   urls: readonly string[],
   attempt = 1,
   lines: UrlBatch['lines'] = [],
 ): UrlBatch {
-  const text = JSON.stringify([asked, run, urls]);
+  const text = JSON.stringify([fieldsText, run, urls]);
   const key = `urls-${createHash('sha256').update(text).digest('hex')}`;
   return { key: attempt === 1 ? key : `${key}-${attempt}`, attempt, urls, lines };
 }
@@ -51,7 +51,7 @@ export function slicesOf<T>(all: readonly T[]): T[][] {
   );
 }
 
-export class NotedBatches {
+export class EarlierBatches {
   readonly #batches = new Map<string, { attempt: number; lines: (JournalLine | undefined)[] }>();
 
   add(line: JournalLine): void {
@@ -67,10 +67,10 @@ export class NotedBatches {
    * Batches by address, if they had the same options.
    * @param list an older command made batches of its slices
    */
-  knownOf(request: Request, list: readonly string[]): Map<string, KnownUrl> {
+  earlierUrls(request: Request, list: readonly string[]): Map<string, EarlierUrl> {
     // An older command wrote only ends, so its batches have gaps that the list fills.
     const slices = new Map(slicesOf(list).map(urls => [urlBatch(request, urls).key, urls]));
-    const known = new Map<string, KnownUrl>();
+    const byUrl = new Map<string, EarlierUrl>();
     for (const [key, { attempt, lines }] of this.#batches) {
       const urls = slices.get(key) ?? Array.from(lines, line => line?.file ?? '');
       const batch = urlBatch(request, urls, attempt, lines);
@@ -80,11 +80,11 @@ export class NotedBatches {
         const line = lines[item];
         const end = line !== undefined && isEnd(line) ? line : undefined;
         // An address may occur twice in a batch, with one end.
-        if (end === undefined && known.get(url)?.batch === batch) continue;
-        known.set(url, { batch, end });
+        if (end === undefined && byUrl.get(url)?.batch === batch) continue;
+        byUrl.set(url, { batch, end });
       }
     }
-    return known;
+    return byUrl;
   }
 }
 

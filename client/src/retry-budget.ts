@@ -15,7 +15,7 @@ export interface Retry {
   readonly waitMs: number;
 }
 
-export interface PatienceOptions {
+export interface RetryOptions {
   /** Ends the call. A submitted job continues. */
   readonly signal?: AbortSignal | undefined;
   /** Default: an hour. */
@@ -44,13 +44,13 @@ export class Backoff {
   }
 }
 
-export class Patience {
+export class RetryBudget {
   readonly signal: AbortSignal | undefined;
   readonly #onRetry: ((retry: Retry) => void) | undefined;
   readonly #giveUpAtMs: number;
   #retries = 0;
 
-  constructor({ signal, giveUpMs = GIVE_UP_MS_DEFAULT, onRetry }: PatienceOptions) {
+  constructor({ signal, giveUpMs = GIVE_UP_MS_DEFAULT, onRetry }: RetryOptions) {
     if (!(giveUpMs > 0)) throw new TypeError('giveUpMs must be more than 0');
     this.signal = signal;
     this.#onRetry = onRetry;
@@ -62,7 +62,7 @@ export class Patience {
   }
 
   /** @throws the signal's reason */
-  requireWanted(): void {
+  throwIfAborted(): void {
     if (this.signal?.aborted) throw this.signal.reason;
   }
 
@@ -80,7 +80,7 @@ export class Patience {
 
   /** @throws the signal's reason, immediately */
   async wait(waitMs: number): Promise<void> {
-    this.requireWanted();
+    this.throwIfAborted();
     const { signal } = this;
     await new Promise<void>(resolve => {
       const done = () => {
@@ -91,7 +91,7 @@ export class Patience {
       const timer = setTimeout(done, Math.min(waitMs, TIMER_MS_MAX));
       signal?.addEventListener('abort', done);
     });
-    this.requireWanted();
+    this.throwIfAborted();
   }
 }
 
