@@ -15,7 +15,8 @@ const GROWTH_FLAG = '--heap-growing-percent';
 const YOUNG_FLAG = '--no-parallel-scavenge';
 
 /**
- * Four times the live heap: 20 MB in a node, 35 MB in a control plane. Processor time matters more.
+ * Lets the heap grow to four times its live size: 20 MB in a node, 35 MB in a control plane.
+ * Processor time matters more.
  */
 const GROWTH_PERCENT = 300;
 
@@ -24,12 +25,14 @@ export function letHeapGrow(): void {
   setFlagsFromString(`${GROWTH_FLAG}=${GROWTH_PERCENT}`);
   setFlagsFromString(YOUNG_FLAG);
 }
-/** Below V8's 64 MB, since not all of it is young. */
+/** Below V8's 64 MB, since not all of these bytes are young. */
 const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
 /** Check intervals while buffers arrive and at rest, where each check wakes the process. */
 const BUSY_INTERVAL_MS = 100;
 const REST_INTERVAL_MS = 250;
-/** At rest: this many checks in a row found less than QUIET_BYTES_MAX new. */
+/**
+ * After this many checks in a row with less than QUIET_BYTES_MAX new bytes, the process is at rest.
+ */
 const QUIET_CHECKS = 10;
 const QUIET_BYTES_MAX = 1024 * 1024;
 
@@ -70,7 +73,7 @@ export class YoungBuffers {
   }
 }
 
-/** Does not keep the process running. */
+/** The timer must not keep the process running. */
 export function collectYoungBuffers(): void {
   const buffers = new YoungBuffers(ownHeap());
   const checkAgain = () => void setTimeout(checkAgain, buffers.check()).unref();
@@ -78,8 +81,8 @@ export function collectYoungBuffers(): void {
 }
 
 function ownHeap(): BufferHeap {
-  // Node's own flag could be forgotten in one of the ways to start a program. A context created
-  // while the flag is set has the function.
+  // A way to start a program could lack Node's own flag. A context created while the flag is set
+  // has the function.
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as NodeJS.GCFunction;
   setFlagsFromString('--no-expose-gc');

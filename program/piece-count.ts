@@ -5,12 +5,14 @@ const PIECES_FREE = 1024;
 /** Average size of the further pieces. HTTP libraries write 4 KiB or more. */
 const PIECE_BYTES_MIN = 512;
 
-/** In pieces of one byte a body costs a thousand times more, which no bound of bytes prevents. */
+/**
+ * Pieces of one byte make a body a thousand times more expensive, which no bound of bytes prevents.
+ */
 export class PieceCount {
   #pieces = 0;
   bytes = 0;
 
-  /** False: too many pieces for its bytes. */
+  /** @returns false: the body has too many pieces for its bytes */
   take(bytes: number): boolean {
     this.#pieces += 1;
     this.bytes += bytes;

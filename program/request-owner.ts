@@ -7,7 +7,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 
 type RequestOwner =
   | { readonly accountId: string }
-  /** A secret, or an address, whose network counts. */
+  /** A secret, or an address, of which the network counts. */
   | { readonly shows: string };
 
 const served = new AsyncLocalStorage<{ owner: RequestOwner } | undefined>();

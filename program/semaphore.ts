@@ -18,9 +18,8 @@
 import { addAbortListener } from 'node:events';
 
 export interface SemaphoreOptions {
-  /** Sum of the held weights. Read at each use. */
+  /** Bounds the sum of the held weights. Each use reads it again. */
   readonly max: number;
-  /** Length of the queue. */
   readonly waitingMax: number;
   /** Longest wait. Absent: only the signal ends it. */
   readonly waitMs?: number;
@@ -28,7 +27,7 @@ export interface SemaphoreOptions {
 }
 
 interface Use {
-  /** The sharer. Absent: queues in order. */
+  /** Callers share by this key. Absent: the caller queues in order. */
   readonly key?: string | undefined;
   /** Default: 1. Larger weights than `max` count as `max`. */
   readonly weight?: number;
@@ -46,7 +45,7 @@ interface Waiter {
 export class Semaphore {
   readonly #options: SemaphoreOptions;
   readonly #heldBy = new Map<string, number>();
-  /** By key, in order. The key that was served last is last. */
+  /** The waiters of each key, in order. The key served last is last. */
   readonly #waitingBy = new Map<string | undefined, Set<Waiter>>();
   #held = 0;
   #waiting = 0;
@@ -83,7 +82,7 @@ export class Semaphore {
     return await this.#wait(use);
   }
 
-  /** @throws as `take` does; errors of `work` */
+  /** @throws what `take` throws; errors of `work` */
   async run<T>(use: Use, work: () => Promise<T>): Promise<T> {
     using held = new DisposableStack();
     held.defer(await this.take(use));
@@ -108,7 +107,7 @@ export class Semaphore {
     return await promise;
   }
 
-  /** True: it would not wait. Requests of one key keep their order. */
+  /** @returns true: `take` would not wait. Requests of one key keep their order */
   mayEnter(use: Use): boolean {
     if (!this.#fits(use) || !this.#hasShare(use.key) || this.#waitingBy.has(use.key)) return false;
     const first = this.#first();
@@ -154,11 +153,11 @@ export class Semaphore {
   #grant(): void {
     for (;;) {
       const next = this.#first();
-      // A heavy waiter is not overtaken forever by lighter ones.
+      // Lighter waiters must not overtake a heavy one without end.
       if (next === undefined || !this.#fits(next.use)) return;
       this.#leave(next);
       this.#putLast(next.use.key);
-      // Held before the waiter resumes, or a newcomer could take it.
+      // The slot is held before the waiter resumes, or a newcomer could take it.
       next.grant(this.#hold(next.use));
     }
   }

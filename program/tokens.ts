@@ -11,7 +11,7 @@ import { Followed, type FollowLog } from './followed-files.ts';
 /** Short tokens can be guessed, and metadata cannot carry blanks or controls. */
 const FORM = /^[\x21-\x7e]{16,256}$/;
 export const TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
-/** The old and the new one, and those of an unfinished change. */
+/** The old token, the new one, and those of an unfinished change. */
 const NODE_TOKENS_MAX = 4;
 const FILE_CHARACTERS_MAX = 65_536;
 
@@ -55,8 +55,8 @@ const NODE_TOKENS: ListForm<string> = {
 };
 
 /**
- * We show the first and accept all. Empty: none is set.
- * @param expected follows "must be " if one must be set
+ * The program shows the first token and accepts all. Empty: none is set.
+ * @param expected follows "must be " if the program needs one
  */
 export function readNodeTokens(whole: EnvReader, expected?: string): Listed<string> {
   const reader = whole.section('Basics');
@@ -89,7 +89,7 @@ export function nodeTokensNow(listed: Listed<string>): Promise<readonly string[]
   return listNow(listed, NODE_TOKENS);
 }
 
-/** undefined: the variable is not set. */
+/** @returns undefined: the variable is not set */
 export function readListFile<T>(
   reader: EnvReader,
   list: ListForm<T>,

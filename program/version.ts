@@ -1,4 +1,4 @@
-/** Only the root's manifest has it. */
+/** Only the root's manifest has the version. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 

@@ -74,7 +74,7 @@ export function endsText(ends: readonly CertificateEnd[], nowMs = Date.now()): s
 const ANSWER_MS_MAX = 5000;
 const ANSWER_BYTES_MAX = 64 * 1024;
 
-/** undefined: the port is unknown. */
+/** @param port undefined: unknown */
 export async function requireReady(
   host: string,
   port: number,

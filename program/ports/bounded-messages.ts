@@ -6,7 +6,7 @@ import { refuseStream } from './refused-stream.ts';
 /** Precedes each message: a compression flag and four bytes of length. */
 const PREFIX_BYTES = 5;
 
-/** Incomplete headers over MESSAGE_BYTES_SMALL on one connection. */
+/** Bound of incomplete headers over MESSAGE_BYTES_SMALL on one connection. */
 const HEADERS_BYTES_MAX = 1024 * 1024;
 
 export const MESSAGE_FAULTS = [
@@ -38,10 +38,10 @@ interface MessageBounds {
   readonly isKnown: boolean;
   /** A method that carries files: only its first message is bounded, by HEADER_BYTES_MAX. */
   readonly isLarge: boolean;
-  /** Incomplete large headers of the connection. undefined: unbounded. */
+  /** The connection's incomplete large headers. undefined: unbounded. */
   readonly headers?: { bytes: number } | undefined;
   readonly firstMessageWaitMaxMs: number;
-  /** The first message is complete. */
+  /** Called when the first message is complete. */
   readonly onFirst: () => void;
   /** Called before the refusal. */
   readonly onFault: (fault: MessageFault) => void;
@@ -100,7 +100,7 @@ export function boundMessages(stream: ServerHttp2Stream, bounds: MessageBounds):
       if (isLarge) return stop();
     }
   };
-  // Before grpc-js' listener, which must not get the excess.
+  // This listener must precede grpc-js' own, which must not get the excess.
   stream.prependListener('data', check);
   // grpc-js answers a call without a message.
   stream.once('end', () => clearTimeout(timer));

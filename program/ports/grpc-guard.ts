@@ -53,8 +53,9 @@ const STREAM_WINDOW_BYTES = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
 const STRANGER_STREAMS_MAX = 8;
 /**
- * Bytes of a call before its token is checked. gRPC's clients read the server's settings before
- * their first call, so one that streams a file at once sends only this much before its refusal.
+ * A call gets this many bytes through before its token is checked. gRPC's clients read the server's
+ * settings before their first call, so a client that streams a file at once sends only this much
+ * before its refusal.
  */
 const STRANGER_WINDOW_BYTES = 2 * MESSAGE_BYTES_SMALL;
 const HEADER_LIST_BYTES_MAX = 16 * 1024;
@@ -77,17 +78,17 @@ export type GuardCause = (typeof GUARD_CAUSES)[number];
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
 interface GrpcGuardOptions {
-  /** undefined: unknown. */
+  /** @returns undefined: the caller is unknown */
   readonly identify: (metadata: Metadata, auth: AuthContext) => ConnectionOwner | undefined;
   /** The error for unknown callers, before a handler runs. Absent: handlers decide. */
   readonly unknown?: ContractError;
   /** Concurrent calls of a known connection. */
   readonly streamsMax: number;
-  /** Methods that are open to all and keep a connection longer. */
+  /** Methods open to all, which keep a connection longer. */
   readonly isOpenPath?: (path: string) => boolean;
-  /** Methods with large messages: only the first is bounded here. */
+  /** Methods with large messages. The guard bounds only the first. */
   readonly isLargePath?: (path: string) => boolean;
-  /** Resets a call of that path after such a silence in both directions. undefined: never. */
+  /** Resets a call of that path after this silence in both directions. undefined: never. */
   readonly silenceMaxMsOf?: (path: string) => number | undefined;
   /** At this age ±10 % a direct connection is asked to reconnect. Absent: never. */
   readonly askedAgeMs?: number | undefined;
@@ -127,7 +128,6 @@ interface Connection {
   owner: ConnectionOwner | undefined;
   probed: boolean;
   calls: number;
-  /** Incomplete large headers. */
   readonly headers: { bytes: number };
   ending: boolean;
 }
@@ -136,8 +136,8 @@ export class GrpcGuard {
   readonly #options: GrpcGuardOptions;
   readonly #bounds: GuardBounds;
   /**
-   * In the order of arrival, by the peer's address and port: with TLS the session has another
-   * socket object than the connection.
+   * Connections in the order of arrival, by the peer's address and port: with TLS the session has
+   * another socket object than the connection.
    */
   readonly #connections = new Map<string, Connection>();
   readonly #bySession = new WeakMap<ServerHttp2Session, Connection>();
@@ -165,7 +165,7 @@ export class GrpcGuard {
       maxHeaderListSize: HEADER_LIST_BYTES_MAX,
     });
     http2Server.maxConnections = connectionsMaxOf(this.#bounds);
-    // Before http2's own listener, which creates a plain text session at once.
+    // This listener must precede http2's own, which creates a plain text session at once.
     http2Server.prependListener('connection', (socket: Socket) => this.#opened(socket));
     http2Server.on('session', (session: ServerHttp2Session) => {
       const connection = this.#connections.get(peerOf(session.socket));
@@ -181,7 +181,7 @@ export class GrpcGuard {
       // A stream without a handler needs a listener too: an unheard failure would end the process.
       stream.on('error', () => undefined);
       const session = stream.session as ServerHttp2Session | undefined;
-      // undefined: the connection ended before its headers were processed.
+      // The connection may have ended before its headers were processed.
       const connection = session && this.#bySession.get(session);
       if (connection === undefined || stream.destroyed) return;
       this.#stream(stream, headers, { connection, inner });
@@ -223,7 +223,7 @@ export class GrpcGuard {
       return;
     }
     for (const listener of inner) listener(stream, headers);
-    // After grpc-js' own listeners, which start the flow of the stream.
+    // This must follow grpc-js' own listeners, which start the flow of the stream.
     this.#endAfterEnd(stream);
     const silenceMaxMs = silenceMaxMsOf?.(path);
     if (silenceMaxMs !== undefined) {
@@ -272,7 +272,7 @@ export class GrpcGuard {
     this.#sweeping ??= setInterval(() => this.#sweep(), intervalMs).unref();
   }
 
-  /** False: no room for known callers, so the connection ends. */
+  /** @returns false: there is no room for known callers, so the connection ends */
   #mayEnter(connection: Connection, owner: ConnectionOwner): boolean {
     if (connection.owner !== undefined) return true;
     if (connection.ending) return false;
@@ -310,16 +310,19 @@ export class GrpcGuard {
     return direct.length < directMax && own.length < directEachMax;
   }
 
-  /** For a call without a token. False: its connection has ended. */
+  /**
+   * Call it for a call without a token.
+   * @returns false: its connection has ended
+   */
   #mayCall(connection: Connection): boolean {
     if (connection.owner !== undefined) return true;
     connection.calls += 1;
-    // This call is still answered. A frequent probe must then reconnect.
+    // The server still answers this call. A frequent probe must then reconnect.
     if (connection.calls === this.#bounds.strangerCallsMax) this.#end(connection, 'no_token');
     return this.#mayContinue(connection);
   }
 
-  /** False: the stranger sent too many bytes, and its connection ends. */
+  /** @returns false: the stranger sent too many bytes, so its connection ends */
   #mayContinue(connection: Connection): boolean {
     if (connection.owner !== undefined) return true;
     if (connection.socket.bytesRead <= this.#bounds.strangerBytesMax) return true;
@@ -327,7 +330,7 @@ export class GrpcGuard {
     return false;
   }
 
-  /** Closes the oldest stranger of the network with most of them. */
+  /** Closes the oldest stranger of the network that has the most. */
   #makeRoom(): void {
     const open = [...this.#connections.values()].filter(({ owner, ending }) => !owner && !ending);
     if (open.length <= this.#bounds.strangersMax) return;
@@ -385,7 +388,7 @@ const OVER_LIMIT = new ContractError(
 );
 
 /**
- * A closing session sends no ping. grpc-js would take the peer for dead and end running calls at
+ * A closing session sends no ping, so grpc-js would take the peer for dead and end running calls at
  * its next keepalive. The silence of each call stays bounded.
  */
 function pingWhileClosing(session: ServerHttp2Session): void {

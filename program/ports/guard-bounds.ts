@@ -2,22 +2,23 @@ import { connectionsWithin } from './listening.ts';
 
 export const GUARD_BOUNDS = {
   strangersMax: 512,
-  /** From the connection to the first call with a token, with the TLS handshake. */
+  /** The time from the connection, with the TLS handshake, to the first call with a token. */
   tokenWaitMaxMs: 10_000,
-  /** For connections with only calls that need no token, such as probes. */
+  /** Bounds connections with only calls that need no token, such as probes. */
   probeAgeMaxMs: 60_000,
   /**
-   * With frames and TLS. Above `strangerCallsMax` full windows, so that a wrong token is no flood.
+   * Includes frames and TLS. It exceeds `strangerCallsMax` full windows, so that a wrong token is
+   * no flood.
    */
   strangerBytesMax: 1024 * 1024,
-  /** A probe each second, until it must reconnect. */
+  /** Enough for a probe each second, until it must reconnect. */
   strangerCallsMax: 100,
   knownMax: 256,
   directMax: 192,
   directEachMax: 64,
-  /** From a call's headers to its complete first message. */
+  /** The time from a call's headers to its complete first message. */
   firstMessageWaitMaxMs: 10_000,
-  /** For callers that continue to send after the whole answer. */
+  /** The time of callers that continue to send after the whole answer. */
   afterEndMaxMs: 5000,
 };
 export type GuardBounds = Readonly<typeof GUARD_BOUNDS>;
@@ -40,7 +41,7 @@ export function guardBoundsWithin(
   };
 }
 
-/** Twice the strangers, for those that are being closed. */
+/** Counts strangers twice, since some are being closed. */
 export function connectionsMaxOf({ strangersMax, knownMax }: GuardBounds): number {
   return 2 * strangersMax + knownMax;
 }

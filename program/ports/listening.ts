@@ -9,7 +9,6 @@ class ListenError extends Error {
 }
 
 interface ListenAddress {
-  /** Sets the port. */
   readonly variable: string;
   readonly host: string;
   readonly port: number;
@@ -37,7 +36,7 @@ export async function listening<T>(address: ListenAddress, listen: () => Promise
 /** Node raises the soft limit to the hard one, so they are equal. */
 const LIMIT = /^Max open files\s+(\d+)\s/m;
 
-/** Of this process. undefined: unknown. */
+/** @returns the limit of this process; undefined: unknown */
 export function openFilesMax(): number | undefined {
   try {
     const [, soft] = LIMIT.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];

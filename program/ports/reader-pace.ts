@@ -5,21 +5,20 @@ import type { RoomOptions } from './port-room.ts';
 /** Half of a throttled mobile plan (64 kbit/s). */
 export const PACE_BYTES_PER_SECOND_MIN = 4096;
 export const PACE_DEBT_MS_MAX = 30_000;
-/** Keyless connections whose answer waits to be read. Beyond it the slowest are closed. */
+/** Keyless connections with an unread answer. Above the bound the slowest are closed. */
 export const UNREAD_STRANGERS_MAX = 2048;
 /**
- * Unread bytes of all connections. Beyond it the account with most loses its slowest; keyless
- * connections count as one account. As much as all readers of results may hold
+ * Unread bytes of all connections. Above the bound the account with most loses its slowest reader;
+ * keyless connections count as one account. All readers of results may hold as much
  * (result-download.ts).
  */
 export const UNREAD_BYTES_MAX = 128 * 1024 * 1024;
 const SAMPLE_INTERVAL_MS = 1000;
-/** So many new connections trigger an earlier check. */
+/** This many new connections trigger an earlier check. */
 const SAMPLE_CONNECTIONS_MAX = 256;
 
 export interface PaceOptions extends Pick<RoomOptions, 'ownerOf'> {
   readonly onEnded?: ((cause: 'slow_reader' | 'crowded') => void) | undefined;
-  /** Defaults are the constants above. */
   readonly debtMsMax?: number;
   readonly unreadStrangersMax?: number;
   readonly unreadBytesMax?: number;
@@ -106,7 +105,7 @@ function bytesOf(answers: Iterable<ServerResponse>): number {
   return bytes;
 }
 
-/** The slowest readers beyond the bounds of strangers and of bytes. */
+/** @returns the slowest readers above the bounds of strangers and of bytes */
 function tooMany(
   slow: readonly SlowReader[],
   { unreadStrangersMax = UNREAD_STRANGERS_MAX, unreadBytesMax = UNREAD_BYTES_MAX }: PaceOptions,
@@ -131,7 +130,7 @@ function tooMany(
   return gone;
 }
 
-/** True: bytes wait for it. */
+/** @returns whether bytes wait for the reader */
 function grade(socket: Socket, reader: Reader, elapsedMs: number): boolean {
   const taken = takenBytes(socket);
   const earnedMs = ((taken - reader.takenBytes) / PACE_BYTES_PER_SECOND_MIN) * 1000;
@@ -141,7 +140,7 @@ function grade(socket: Socket, reader: Reader, elapsedMs: number): boolean {
   return waits;
 }
 
-/** Bytes taken by the system; `bytesWritten` also counts buffered ones. */
+/** @returns bytes that the system took; `bytesWritten` also counts buffered ones */
 function takenBytes(socket: Socket): number {
   return socket.bytesWritten - socket.writableLength;
 }

@@ -58,7 +58,6 @@ export class TlsFiles {
     return new TlsFiles(settings, await readTlsContent(settings), options);
   }
 
-  /** Of the files in use. */
   get ends(): CertificateEnd[] {
     return endsOf({
       identity: this.#identity.current,
@@ -67,12 +66,12 @@ export class TlsFiles {
     });
   }
 
-  /** True: every connection has brought a valid certificate. */
+  /** Whether every connection has a valid certificate. */
   get checksCallers(): boolean {
     return this.#settings.clientCaFile !== undefined;
   }
 
-  /** For our own port. Plain text without a certificate. */
+  /** Credentials of the program's own port: plain text without a certificate. */
   serverCredentials(): ServerCredentials {
     if (this.#identity.current === undefined) return ServerCredentials.createInsecure();
     const callers = this.#clientCa.current === undefined ? null : this.#providerOf(this.#clientCa);
@@ -82,7 +81,7 @@ export class TlsFiles {
     return experimental.createCertificateProviderServerCredentials(own, callers, callers !== null);
   }
 
-  /** For calls to other programs. Plain text without an authority. */
+  /** Security of calls to other programs: plain text without an authority. */
   channelSecurity(): ChannelSecurity {
     if (this.#serverCa.current === undefined) {
       return { credentials: ChannelCredentials.createInsecure(), options: {} };
@@ -115,7 +114,7 @@ export class TlsFiles {
   }
 
   #change(content: TlsContent): void {
-    // Authorities first, since a new certificate may need a new one.
+    // Authorities come first, since a new certificate may need a new one.
     this.#clientCa.update(content.clientCa);
     this.#serverCa.update(content.serverCa);
     this.#identity.update(content.identity);
@@ -182,7 +181,7 @@ class CertificateSource<T extends Buffer | Identity> {
 
   follow(key: unknown, listener: (value: T) => void): void {
     this.#listeners.set(key, listener);
-    // Later, because grpc-js has not finished its registration yet.
+    // grpc-js has not finished its registration yet.
     process.nextTick(() => {
       if (this.#current !== undefined) this.#listeners.get(key)?.(this.#current);
     });
