@@ -1,4 +1,4 @@
-/** Bounds the bytes that all callers hold together. Accounts share them as in semaphore.ts. */
+/** Bounds the bytes held for all callers together. Accounts share them as in semaphore.ts. */
 import { type Release, Semaphore } from './semaphore.ts';
 
 interface HeldBytesOptions {
@@ -8,16 +8,15 @@ interface HeldBytesOptions {
 
 /** A reader reserves room before it keeps more. */
 export interface HeldRoom {
-  /** @throws the refusal: the account has its share, or no byte is free */
+  /** @throws the refusal: the account has its share, or nothing is left */
   grow(bytes: number): void;
 }
 
-/** The bytes of one request. */
 export interface Holding extends HeldRoom {
   end(): void;
 }
 
-/** Readers with a bound of their own use it. */
+/** For readers with a bound of their own. */
 export const UNCOUNTED: HeldRoom = { grow: () => undefined };
 
 export class HeldBytes {

@@ -1,4 +1,4 @@
-/** Only the root's manifest has the version. */
+/** The version, which only the root's package.json has. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 

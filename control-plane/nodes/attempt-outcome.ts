@@ -1,18 +1,17 @@
 /**
- * The outcome of an attempt, by the error that ended it. The job's run decides what follows.
+ * The outcome of an attempt, by the error that ended it. core/dispatch/job-run.ts acts on it.
  *
- * | kind        | when                                                     | counts as        |
- * |-------------|----------------------------------------------------------|------------------|
- * | done        | the result is complete and its checksum is right         | -                |
- * | refused     | before Admitted, for a cause that may pass; or after it, | nothing          |
- * |             | the node cannot do it after all                          |                  |
- * | rejected    | before Admitted, as malformed                            | once elsewhere   |
- * | lost        | admitted, then the node, an engine or a worker was gone  | a lost attempt   |
- * | node-fault  | the node's own error or a broken answer                  | once elsewhere   |
- * | image-fault | the image or its header is at fault                      | final            |
- * | local-fault | our own storage failed                                   | read once more;  |
- * |             |                                                          | final, retryable |
- * | aborted     | we cancelled it: lease lost, or shutting down            | nothing          |
+ * | kind        | when                                                                      |
+ * |-------------|---------------------------------------------------------------------------|
+ * | done        | the result is complete and its checksum is right                          |
+ * | refused     | the node did not admit the image, for a cause that may pass; or it had no |
+ * |             | room or no ability for it after all                                       |
+ * | rejected    | the node did not admit the image, because the request is malformed        |
+ * | lost        | the node admitted the image; then it, an engine or a worker was gone      |
+ * | node-fault  | the node's own error or a broken answer                                   |
+ * | image-fault | the image or its header is at fault                                       |
+ * | local-fault | our own storage failed                                                    |
+ * | aborted     | we cancelled it: the lease was lost, or the control plane shuts down      |
  */
 
 import { status } from '@grpc/grpc-js';
@@ -101,19 +100,19 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
   }
 }
 
-/** A status without our code comes from the transport and may pass. */
+/** A status without an error code of ours comes from the transport, and its cause may pass. */
 function kindBefore(error: unknown, { code }: ContractError) {
   if (code === 'INVALID_REQUEST') return 'rejected';
   return code === 'NODE_FAULT' && !isBare(error) ? 'node-fault' : 'refused';
 }
 
-/** undefined: it did not refuse for now. */
+/** Whether the node is full for all images or only for this size. undefined: it is not full. */
 export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
   if (outcome.kind !== 'refused' || outcome.error.code === 'NODE_INCAPABLE') return undefined;
   return outcome.error.code === 'NODE_SHORT_OF_MEMORY' ? 'for-its-size' : 'for-all';
 }
 
-/** A refusal for lack of room or of a codec is honest. undefined: no evidence about the node. */
+/** undefined: no evidence about the node, such as a refusal for lack of room or of a codec. */
 export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined {
   switch (outcome.kind) {
     case 'done':
@@ -153,7 +152,7 @@ function toContractError(error: unknown): ContractError {
   return new ContractError('NODE_FAULT', 'the call ended in an unknown way', { cause: error });
 }
 
-/** Without the trailer in which our nodes put their code: a status of the transport. */
+/** True if the error lacks the trailer with our error code: the transport set its status. */
 function isBare(error: unknown): error is GrpcError {
   return isGrpcError(error) && error.metadata.get(ERROR_CODE_TRAILER).length === 0;
 }

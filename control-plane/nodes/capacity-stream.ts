@@ -7,7 +7,7 @@ import type { NodeClient } from './node-client.ts';
 const REPORT_SILENCE_MAX_MS = 5000;
 /** A node reports a change after 20 ms at the earliest. */
 const REPORT_INTERVAL_MIN_MS = 10;
-/** Nodes before 0.4.0 ask for a new connection after 9 to 11 minutes. */
+/** We replace a connection before a node older than 0.4.0 asks for that, after 9 to 11 minutes. */
 const CONNECTION_AGE_MAX_MS = 8 * 60_000;
 
 interface CapacityStreamOptions {
@@ -20,7 +20,7 @@ export class CapacityStream {
   readonly client: NodeClient;
   readonly reported: Promise<void>;
   readonly ended: Promise<'ended'>;
-  /** The connection is old, or its peer asked for a new one. */
+  /** Resolves once the connection is old, or its peer asked for a new one. */
   readonly due: Promise<void>;
   readonly cancel: () => void;
 
@@ -34,7 +34,7 @@ export class CapacityStream {
     this.reported = reported.promise;
     this.ended = ended.promise;
     this.due = due.promise;
-    // Nobody awaits the second of the two.
+    // Marks rejections as handled, since a caller may await only one of the two promises.
     for (const promise of [this.reported, this.ended]) promise.catch(() => undefined);
     this.cancel = () => stream.cancel();
     signal.addEventListener('abort', this.cancel, { once: true });
@@ -71,7 +71,7 @@ export class CapacityStream {
 
   async over(): Promise<'ended' | 'due'> {
     await Promise.race([this.ended, this.due]);
-    // A broken connection ends its calls a moment later.
+    // A broken connection is due at once, and its stream ends a moment later. The end counts.
     return await Promise.race([this.ended, nextTick('due' as const)]);
   }
 }

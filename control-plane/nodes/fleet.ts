@@ -1,6 +1,6 @@
 /**
  * The nodes as this replica sees them: members (a table that all replicas share), their capacity
- * streams, and the room on each, including our own attempts. It chooses no node and never retries.
+ * streams, and the room on each after our own attempts. It chooses no node and never retries.
  *
  * A node is routable while its membership and its stream live and it reports SERVING. If the
  * database does not answer, the last known members count, and the streams alone decide. This holds
@@ -80,7 +80,7 @@ export class Fleet {
     return this.#loop.roundUnderWay();
   }
 
-  /** Reads the members now, since a node registered here. Never rejects. */
+  /** Reads the members at once, such as after a node registered here. Never rejects. */
   refresh(): Promise<void> {
     if (this.#refreshing !== undefined) {
       // The running read may have begun before the change.
@@ -166,7 +166,7 @@ export class Fleet {
     } while (this.#refreshAgain && !this.#loop.stopping);
   }
 
-  /** Never rejects: the next poll writes it again. */
+  /** Stores each node's models. Never rejects: the next poll repeats a failed write. */
   async #noteModels(): Promise<void> {
     const { noteModels, log } = this.#options;
     for (const link of this.#membersKnown && noteModels ? this.#links.values() : []) {
@@ -243,7 +243,10 @@ export class Fleet {
     for (const listener of this.#listeners) listener(cause);
   }
 
-  /** A job that names a model goes only to nodes with the standing sum of it. */
+  /**
+   * Finds the checksum that most nodes report for each model. A job that names the model goes only
+   * to nodes with this checksum.
+   */
   #countSums(): void {
     if (!this.#routingChanged) return;
     this.#routingChanged = false;

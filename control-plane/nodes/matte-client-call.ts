@@ -45,7 +45,7 @@ export interface ResultSink {
 
 interface SentFile {
   readonly bytes: number;
-  /** Called once, after the previous files. The client ends the stream. */
+  /** Called once, after the previous files were sent. The client ends the stream. */
   readonly open: () => Promise<Readable>;
 }
 
@@ -66,7 +66,7 @@ interface CallHeader {
   readonly outputFormat: OutputFormat;
   /** Default: rgba. */
   readonly channels?: Channels;
-  /** The node must confirm it. Empty if only format or `channels` differ. */
+  /** The node must confirm it. Empty if the caller changed only the format or `channels`. */
   readonly finishing?: Finishing;
   readonly background?: BackgroundFile;
   /** The node must confirm them. */
@@ -79,7 +79,7 @@ interface CallHeader {
   /** As the node reports it. Absent: the node's own plan, or none if there is a `givenMatte`. */
   readonly model?: Pick<Selectable, 'name' | 'kind' | 'sha256'> | undefined;
   readonly sync: boolean;
-  /** The node refuses if an engine would take the image later. 0: any wait. */
+  /** The node refuses the image if an engine would take it only after this wait. 0: any wait. */
   readonly waitMsMax?: number;
 }
 
@@ -121,7 +121,7 @@ export function headerMessage(request: CallHeader): MatteRequest {
           contentLength: request.givenMatte.bytes,
           sha256: Buffer.alloc(0),
         },
-        // 0 would be no bound.
+        // A node reads 0 as no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
       },
     },
@@ -144,7 +144,7 @@ function fileOf(file: BackgroundFile | undefined): BackgroundPicture | undefined
   };
 }
 
-/** @throws ContractError NODE_INCAPABLE: the node knows fewer fields */
+/** @throws ContractError NODE_INCAPABLE: the node did not apply a field that it does not know */
 function requireFinished(request: CallHeader, header: ResultHeader): void {
   const { finishing, background, hints, matte = false } = request;
   if ((hints !== undefined && !header.hints) || (matte && header.matteBytes === 0)) {
@@ -179,7 +179,7 @@ function modelsOf({ modelRuns }: ResultHeader): UsedModel[] {
   return [...new Map(runs.map(run => [`${run.name} ${run.role}`, run])).values()];
 }
 
-/** Messages without bytes: three stages, and those of a newer protocol. */
+/** Bounds messages without bytes: three stages, and those of a newer protocol. */
 const NOTES_MAX = 32;
 const MESSAGES_A_TICK_MAX = 64;
 
@@ -342,7 +342,7 @@ export class MatteClientCall {
     };
   }
 
-  /** Never rejects: `run` throws the error of a source. */
+  /** Never rejects: it keeps the error of a source, which `run` throws. */
   async #send(): Promise<void> {
     try {
       const { inputBytes, openInput, background, hintsFile, givenMatte } = this.#request;

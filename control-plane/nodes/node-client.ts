@@ -57,7 +57,7 @@ const PLAIN_TEXT: ChannelSecurity = {
   options: {},
 };
 
-/** Back-pressure both ways, so that a slow node never fills this process. */
+/** Applies back-pressure in both directions, so that a slow node never fills our memory. */
 export class NodeClient {
   readonly #client: MatteServiceClient;
   readonly #nodeToken: () => string;

@@ -2,11 +2,14 @@
  * One boot of one node as this replica sees it. The capacity stream is its sign of life and its
  * load.
  *
- * | state      | entered                               | left                                  |
- * |------------|---------------------------------------|---------------------------------------|
- * | connecting | created; or a stream ended, a wait    | live: GetNodeInfo fits, first report  |
- * | live       | a report came                         | connecting: stream ends or 5 s silent |
- * | retired    | its membership ended or a new boot    | closed: its last attempt has ended    |
+ * | state      | entered                           | left                                        |
+ * |------------|-----------------------------------|---------------------------------------------|
+ * | connecting | it was created, or its stream     | live: GetNodeInfo names this boot, and the  |
+ * |            | ended and a delay began           | first report came                           |
+ * | live       | a report came                     | connecting: the stream ended, or was silent |
+ * |            |                                   | for 5 s                                     |
+ * | retired    | its membership ended, or the node | closed: its last attempt ended              |
+ * |            | registered a new boot             |                                             |
  *
  * It is routable while it is live and SERVING. Attempts in flight keep their own outcome.
  */
@@ -63,10 +66,10 @@ export type Offer = ReturnType<NodeLink['offer']>;
 
 export interface AttemptNeeds {
   readonly megapixels: number;
-  /** The bound of MatteCall. */
+  /** As in MatteCall. */
   readonly waitMsMax?: number;
   readonly model?: string | undefined;
-  /** A named plan or model may run on crops. */
+  /** The job names its plan or model even if it is the default: it may run on crops. */
   readonly cropRun?: boolean;
 }
 
@@ -76,7 +79,7 @@ interface NodeLinkOptions {
   /** The node starts or stops taking jobs, or its models change. Called before `onChange`. */
   readonly onRoutingChanged: () => void;
   readonly now: () => number;
-  /** For jobs without a name. undefined: that of any node. */
+  /** The plan of jobs that name none. undefined: the own plan of any node. */
   readonly defaultModel?: string | undefined;
   readonly security?: ChannelSecurity | undefined;
   readonly connectionAgeMaxMs?: number | undefined;
@@ -90,21 +93,24 @@ export class NodeLink {
   readonly #offers = new Map<Reservation, NodeClient>();
   /** For new calls. */
   #client: NodeClient;
-  /** Open clients: for new calls, their successor, and those with earlier attempts. */
+  /**
+   * All open clients: for new calls, of a connection that is being replaced, of earlier attempts.
+   */
   readonly #clients = new Set<NodeClient>();
   readonly #followed: Promise<void>;
   #draining: boolean;
   #retired = false;
-  /** From the first GetNodeInfo. A boot's abilities never change, except for the names. */
+  /**
+   * From the first GetNodeInfo. A boot's abilities never change, except for the names of models.
+   */
   #view: NodeView | undefined;
   #selectables: Selectables = NO_SELECTABLES;
-  /** Last stored by `noteSelectables`. */
+  /** The value of `selectables` that the fleet stored last. */
   notedSelectables: Selectables = NO_SELECTABLES;
   #runsOn: string | undefined;
   #report: WatchCapacityResponse | undefined;
-  /** undefined: calls reach the node, or the first is running. */
+  /** Why calls fail. undefined: they reach the node, or the first is running. */
   #unreachable: string | undefined;
-  /** The last logged cause. */
   #loggedCause = '';
 
   constructor(member: FleetMember, nodeToken: () => string, options: NodeLinkOptions) {
@@ -129,7 +135,7 @@ export class NodeLink {
     return this.#offers.size;
   }
 
-  /** For people. undefined while the first call runs. */
+  /** State and cause, for people. undefined while the first call runs. */
   get seen(): SightedNode | undefined {
     const { nodeId, bootId } = this.member;
     const as = (state: SightedState, cause: string | null) => ({ nodeId, bootId, state, cause });
@@ -191,7 +197,7 @@ export class NodeLink {
     };
   }
 
-  /** With its sum, which may differ from that of most nodes. */
+  /** Finds the node's own plan, with a checksum that may differ from that of most nodes. */
   #ownPlan(isNamed: boolean): Selectable | undefined {
     return [...this.#selectables.values()].find(({ isDefault }) => isNamed && isDefault);
   }
@@ -227,7 +233,7 @@ export class NodeLink {
     return client;
   }
 
-  /** Closes a client without new calls, unless an attempt uses it. */
+  /** Closes a client that gets no new calls, unless an attempt uses it. */
   #closeUnused(client: NodeClient): void {
     if (client === this.#client || [...this.#offers.values()].includes(client)) return;
     if (this.#clients.delete(client)) client.close();
@@ -276,7 +282,7 @@ export class NodeLink {
     return stream;
   }
 
-  /** Replaces due connections; the old one ends after a report on the new one. */
+  /** Replaces each connection that is due. The old stream ends after a report on the new one. */
   async #stay(first: CapacityStream): Promise<void> {
     let current = first;
     while ((await current.over()) === 'due') {
@@ -295,7 +301,7 @@ export class NodeLink {
     }
   }
 
-  /** Logs only changes of the cause, or it would hide other lines. */
+  /** Logs a cause only when it changes, since repeated lines would hide others. */
   #notReached(error: unknown): void {
     const message = error instanceof Error ? error.message : String(error);
     const cause = unreachableCause(error);

@@ -43,7 +43,6 @@ export async function registerNodeProxy(
   const { silenceMsMax = SILENCE_MS_MAX, answerMsMax = ANSWER_MS_MAX } = options;
   const upstreams = new WeakMap<FastifyRequest, string>();
   const timeoutOf = { timeout: silenceMsMax };
-  // Awaited, so that the routes exist before the server listens.
   await app.register(httpProxy, {
     prefix: '/operator/nodes/:node',
     routes: [...NODE_ENDPOINTS],
@@ -51,7 +50,7 @@ export async function registerNodeProxy(
     upstream: '',
     proxyPayloads: false,
     disableRequestLogging: true,
-    // Its keys would be addresses, which change as nodes come and go.
+    // A cache would be keyed by addresses, which change as nodes come and go.
     disableCache: true,
     destroyAgent: true,
     http: {
@@ -65,7 +64,7 @@ export async function registerNodeProxy(
         done();
       }, done);
     },
-    // The route's own path, whatever bytes the request has.
+    // Sends the path of the route, never the path in the request.
     handler: (request, reply, _destination, proxying) =>
       reply.from(endpointOf(request), { ...proxying, ...timeoutOf }),
     replyOptions: {

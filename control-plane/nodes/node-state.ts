@@ -29,9 +29,9 @@ export type NodeState =
 export interface SeenMember {
   readonly member: NodeMember;
   readonly state: NodeState;
-  /** In words, even if only some replicas send it no images. null: none. */
+  /** Why replicas send it no images, in words, even if others do. null: no cause. */
   readonly cause: string | null;
-  /** Of this boot. */
+  /** Only of the registered boot. */
   readonly sightings: readonly Sighting[];
 }
 
@@ -73,7 +73,7 @@ function causeOf(state: NodeState, sightings: readonly Sighting[]): string | nul
   const whole = sightings.length;
   const counts = new Map<string, number>();
   for (const { state: seen, cause } of sightings) {
-    // A drained node always reports `draining`, so that is not its cause.
+    // A drained node always reports `draining`, which adds nothing to its state.
     if (cause === null || (state === 'draining' && seen === 'draining')) continue;
     counts.set(cause, (counts.get(cause) ?? 0) + 1);
   }

@@ -64,7 +64,7 @@ export function createNodeStore(database: Database) {
       await write(database, node, leaseMs);
       return { draining: (await find(node.nodeId))?.draining ?? false };
     },
-    /** `known` false: another boot is registered. */
+    /** `known` is false if another boot is registered. */
     async heartbeat(nodeId: string, bootId: string, leaseMs: number) {
       const isKnown = await changed(db =>
         db
@@ -79,7 +79,7 @@ export function createNodeStore(database: Database) {
       const member = await find(nodeId);
       return { known: member?.bootId === bootId, draining: member?.draining ?? false };
     },
-    /** False: another boot is registered, or none. */
+    /** False if another boot is registered, or none. */
     deregister: (nodeId: string, bootId: string) =>
       changed(db =>
         db
@@ -88,7 +88,7 @@ export function createNodeStore(database: Database) {
           .where('node_id', '=', nodeId)
           .where('boot_id', '=', bootId),
       ),
-    /** False: another boot is registered, or none. */
+    /** False as for `deregister`. */
     noteModels: (nodeId: string, bootId: string, models: readonly NamedSum[], runsOn?: string) =>
       changed(db =>
         db
@@ -154,7 +154,7 @@ async function forgetLongGone(database: Database): Promise<void> {
   );
 }
 
-/** Content of the column `models`. Each boot writes its own. */
+/** Content of the column `models`. It counts only for the boot that it names. */
 interface StoredModels {
   readonly bootId: string;
   readonly models: readonly NamedSum[];

@@ -2,19 +2,20 @@
  * Trust in a node by the outcomes of its attempts, after the outlier detection of Envoy and gRPC
  * (gRFC A50), but without its minimum of five hosts.
  *
- * | state   | entered                         | gets                       | left                  |
- * |---------|---------------------------------|----------------------------|-----------------------|
- * | new     | a boot; an ejection's end       | one image an engine at     | PROVEN_SUCCESSES      |
- * |         |                                 | once (slow start)          | images done: proven   |
- * | proven  | PROVEN_SUCCESSES images done    | all that it admits         | ejected               |
- * | ejected | FAULTS_IN_A_ROW_MAX faults, or  | nothing                    | after EJECTION_MS     |
- * |         | half of a window's outcomes     |                            | times its ejections,  |
- * |         |                                 |                            | EJECTION_MS_MAX: new  |
+ * | state   | entered                          | gets                       | left                |
+ * |---------|----------------------------------|----------------------------|---------------------|
+ * | new     | the node boots, or its ejection  | one image for each engine  | proven: after       |
+ * |         | ends                             | at once (slow start)       | PROVEN_SUCCESSES    |
+ * | proven  | PROVEN_SUCCESSES images are done | all that it admits         | ejected             |
+ * | ejected | FAULTS_IN_A_ROW_MAX faults, or   | nothing                    | new: after the time |
+ * |         | half of a window's outcomes      |                            | of the ejection     |
+ *
+ * The n-th ejection lasts n x EJECTION_MS, at most EJECTION_MS_MAX.
  */
 
 const PROVEN_SUCCESSES = 5;
 const FAULTS_IN_A_ROW_MAX = 5;
-/** Judged by its share of faults, from the minimum of outcomes on. */
+/** A node is ejected by the share of faults in this window, once it has enough outcomes. */
 const WINDOW_MS = 30_000;
 const WINDOW_OUTCOMES_MIN = 10;
 const WINDOW_FAULTS_SHARE = 0.5;
@@ -46,7 +47,7 @@ export const NEW_NODE: NodeTrust = Object.freeze({
 
 /** fault: the node lost the attempt, broke the protocol or did not answer. */
 export function judged(trust: NodeTrust, outcome: 'well' | 'fault', nowMs: number): NodeTrust {
-  // This image began before the ejection and belongs to its reason.
+  // An image that began before the ejection does not count again.
   if (nowMs < trust.ejectedUntilMs) return trust;
   const counted = inWindow(trust, nowMs);
   if (outcome === 'well') {

@@ -14,7 +14,7 @@ export interface NodeAbility {
   readonly megapixelsAloneMax: number;
   /** Plans and models that a job may name on this node. */
   readonly models?: Selectables;
-  /** It serves another plan than jobs without a name get. */
+  /** Its own plan is not the default, so it gets only jobs that name a plan or model. */
   readonly onlyByName?: boolean;
   readonly capabilities?: ReadonlySet<string>;
 }
@@ -129,7 +129,7 @@ export class NodeView {
     this.#snapshot = undefined;
   }
 
-  /** undefined until it has reported. The same object until something changes. */
+  /** undefined until the node has reported. Returns the same object until something changes. */
   snapshot(): NodeSnapshot | undefined {
     this.#snapshot ??= this.#report && this.#compute(this.#report);
     return this.#snapshot;
@@ -138,7 +138,8 @@ export class NodeView {
   #compute(report: NodeReport): NodeSnapshot {
     const { imagesMax, megapixelsMax, ...abilities } = this.abilities;
     const unreported = [...this.#reservations].filter(held => held.phase !== 'shown');
-    // A report that crossed the end of an attempt counts it as freed. Ours never exceed this.
+    // A report that crossed the end of an attempt may count its slot as free twice. Our own
+    // attempts bound the sum.
     const imagesFree = Math.min(
       report.imagesFree + this.#freedImages - unreported.length,
       imagesMax - this.#reservations.size,
@@ -147,7 +148,7 @@ export class NodeView {
       report.imagesInFlight - this.#freedImages + unreported.length,
       this.#reservations.size,
     );
-    // An empty node reports room for one large image.
+    // Only an empty node reports room for one image above `megapixelsMax`.
     const reportedFree = report.megapixelsFree + this.#freedMegapixels;
     const unreportedMegapixels = unreported.reduce((sum, held) => sum + held.megapixels, 0);
     return {
@@ -174,7 +175,7 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly nodeId: string;
   readonly registeredAtMs?: number;
   readonly engines: number;
-  /** Refused for lack of memory since the last report. undefined: none. */
+  /** Smallest image refused for lack of memory since the last report. undefined: none. */
   readonly megapixelsRefused: number | undefined;
   readonly ownImages: number;
   readonly reportedAtMs: number;

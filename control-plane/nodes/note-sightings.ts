@@ -2,7 +2,7 @@
 import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
 import type { SightedNode, SightingStore } from './sighting-store.ts';
 
-/** Shorter changes are not recorded. */
+/** A state that lasts less than this may not be recorded. */
 const ROUND_MS = 1000;
 const SIGHTING_TIMING = { leaseMs: 30_000, renewMs: 10_000 };
 
@@ -47,7 +47,6 @@ export class NoteSightings {
     this.#loop.start();
   }
 
-  /** Also removes this replica's sightings. */
   async stop(): Promise<void> {
     await this.#loop.stop();
     const { store, replica, onFailed } = this.#options;
@@ -56,7 +55,7 @@ export class NoteSightings {
     await store.remove(replica).catch(onFailed);
   }
 
-  /** Rejects if the database does not answer. The next round then writes it. */
+  /** Rejects if the database does not answer. The next round then writes the change. */
   async runRound(): Promise<void> {
     const { seen, store, replica } = this.#options;
     const { leaseMs, renewMs } = SIGHTING_TIMING;

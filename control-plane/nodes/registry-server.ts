@@ -39,7 +39,7 @@ type NodeTiming = typeof NODE_TIMING;
 export const NODE_TIMING = { leaseMs: 15_000, heartbeatMs: 5000 };
 
 const CONCURRENT_CALLS_MAX = 16;
-/** A node holds one connection. */
+/** Each node holds one connection, so this bounds the fleet. */
 const REGISTRY_BOUNDS: GuardBounds = { ...GUARD_BOUNDS, knownMax: 4096 };
 const FILES_SHARE = 0.25;
 const VERSION_LENGTH_MAX = 64;
@@ -139,7 +139,7 @@ export class RegistryServer {
     };
   }
 
-  /** Refusals of the database are not the node's fault. */
+  /** Reports a refusal for a fault of the node, not for one of the database. */
   #refused(call: ServerUnaryCall<NodeNamed, unknown>, { code, message }: ContractError): void {
     const cause = REFUSALS[code];
     if (cause === undefined) return;
@@ -160,7 +160,7 @@ export class RegistryServer {
 
   #carriesToken(metadata: Metadata): boolean {
     const given = metadata.get('authorization');
-    // Compares with all, so that the time does not reveal the matching one.
+    // Compares with all tokens, so that the time does not reveal which one matches.
     const found = this.#options
       .nodeTokens()
       .filter(token => isSameToken(String(given[0]), `Bearer ${token}`));
@@ -190,12 +190,12 @@ export class RegistryServer {
       await this.#noteReplaced(nodeId, bootId, peer);
       return { leaseMs, command: Command.COMMAND_REGISTER };
     }
-    // Each answer has the operator's whole command, so a lost answer loses nothing.
+    // Every answer repeats the operator's command, so a lost answer loses nothing.
     const command = draining ? Command.COMMAND_DRAIN : Command.COMMAND_UNDRAIN;
     return { leaseMs, command };
   }
 
-  /** Two processes with one name take the membership from each other. */
+  /** Reports another live process with this node id: both take the membership from each other. */
   async #noteReplaced(nodeId: string, bootId: string, peer: string): Promise<void> {
     const member = await this.#options.membership.find(nodeId);
     if (member === undefined || !member.live || member.bootId === bootId) return;
@@ -241,7 +241,7 @@ interface NodeRefusal {
   readonly detail: string;
 }
 
-/** Refused nodes never stop trying. */
+/** At most one line for each cause in this time, since refused nodes never stop trying. */
 const LINE_EVERY_MS = 10_000;
 
 export function noteRefusals(

@@ -14,7 +14,7 @@ export interface UseTerms {
 export interface Selectable {
   readonly name: string;
   readonly kind: 'plan' | 'model';
-  /** The plan that the node serves. False: a node of 0.3.0 may load it, too. */
+  /** Calls without a name get this plan. False only on nodes of 0.3.0. */
   readonly isDefault: boolean;
   /** Hexadecimal, over everything that determines its mattes. */
   readonly sha256: string;
@@ -34,7 +34,6 @@ const KINDS = new Map([
   [SelectableKind.SELECTABLE_KIND_MODEL, 'model'],
 ] as const);
 
-/** Leaves out invalid names and all beyond SELECTABLES_MAX. */
 export function selectablesFromProto(reported: readonly SelectableModel[]): Selectables {
   const known = reported.flatMap(one => {
     const kind = KINDS.get(one.kind as SelectableKind.SELECTABLE_KIND_PLAN);
@@ -75,7 +74,7 @@ function elect(votes: readonly Vote[]): ReadonlyMap<string, string> {
   return new Map([...elected].map(([about, { choice }]) => [about, choice]));
 }
 
-/** By the most nodes, else by the first to register. */
+/** Elects a checksum for each name: that of most nodes, in a tie that of the first to register. */
 export function standingSums(nodes: readonly Voter[]): ReadonlyMap<string, string> {
   return elect(
     nodes.flatMap(({ models, registeredAtMs: atMs }) =>
@@ -92,7 +91,7 @@ export function ofStandingSum(
   return stands.length === models.size ? models : new Map(stands);
 }
 
-/** For requests without a name, by the most nodes. undefined: none reports one. */
+/** Elects the default plan, of requests without a name. undefined: no node reports one. */
 export function commonDefault(
   nodes: readonly { readonly models: Selectables; readonly registeredAtMs: number }[],
 ): string | undefined {

@@ -38,7 +38,7 @@ export interface Sighting extends SightedNode {
   readonly sinceMs: number;
 }
 
-/** Content of the column `nodes`. `forMs` counts back from the time of writing. */
+/** Content of the column `nodes`. `forMs` is how long the state had lasted when it was written. */
 interface StoredNode extends SightedNode {
   readonly forMs: number;
 }
@@ -76,7 +76,6 @@ export function createSightingStore(database: Database) {
       const insert = query(database, db => db.insertInto('sightings').values(row).execute());
       if (!(await isInserted(insert))) await update();
     },
-    /** False: there is no row of this replica. */
     renew: (replica: string, leaseMs: number) =>
       query(database, db =>
         matchesOne(

@@ -1,6 +1,4 @@
-/**
- * The core's migrations create these tables. Times are UTC milliseconds of the database's clock.
- */
+/** The core's migrations create these tables. Times are UTC ms of the database's clock. */
 
 interface NodesTable {
   node_id: string;

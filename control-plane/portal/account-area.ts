@@ -1,5 +1,5 @@
 /**
- * The pages for people, under /account of the public port. Their routes know only the session's
+ * The pages for people, under /account of the public port. These routes accept only the session's
  * cookie, and those of the API only keys.
  */
 import cookie from '@fastify/cookie';

@@ -179,7 +179,6 @@ function readSales(whole: EnvReader) {
   const canPay = (payment.paymentInstructions ?? payment.paymentSecret) !== undefined;
   return {
     ...payment,
-    /** `none`: nothing is sold. */
     priceList: priceList ?? (canPay ? 'credit' : 'none'),
   };
 }

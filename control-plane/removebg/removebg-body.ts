@@ -14,7 +14,7 @@ const FIELDS: FormFields<RemovebgText, RemovebgPicture> = {
 export const requireRemovebgBody = requireFormBody(FIELDS);
 
 /**
- * Reads the whole body. The route needs the hook above.
+ * Reads the whole body. The route needs `requireRemovebgBody` as a hook.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE; RemovebgRefusal multiple_sources
  */
 export function readRemovebgBody(request: IncomingMessage, uploads: RequestUploads) {

@@ -103,7 +103,7 @@ export function writeRemovebgError(
   sendRefusal(reply, error, { status, body });
 }
 
-/** Codes without an entry keep their status. */
+/** A code that is neither here nor in OF_CODE keeps its HTTP status and title. */
 export function removebgErrorOf(error: ContractError): RemovebgError {
   if (error instanceof RemovebgRefusal) {
     const { removebgCode: code } = error;
@@ -127,7 +127,7 @@ export function removebgErrorOf(error: ContractError): RemovebgError {
 }
 
 function ofParameter(field: string): RemovebgError {
-  // Only a node can detect this, once it has the pictures.
+  // Only a node, which has the image, can detect an empty region.
   if (field === 'region') {
     return { status: 400, code: 'roi_region_empty', title: OF_REFUSAL.roi_region_empty };
   }

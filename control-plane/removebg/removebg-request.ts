@@ -165,7 +165,7 @@ export interface RemovebgPictureRequest
   extends PictureRequest,
     Pick<RemovebgRequest, 'namesType'> {}
 
-/** @throws as `requireRemovebgRequest`; `requireImage` as `requireRegionIn` */
+/** @throws what `requireRemovebgRequest` throws */
 export function removebgRequestOf(
   { unknown, ...fields }: FormBody<RemovebgText, RemovebgPicture>,
   policy: OutgoingPolicy,

@@ -51,7 +51,7 @@ function headersOf(
   };
 }
 
-/** The size of the result if `size` did not bound it, as far as the job knows it. */
+/** The size that the result would have without `size`, as far as the job knows it. */
 function largestOf({ result, finishing }: PicturedJob): { width: number; height: number } {
   const isCut = finishing?.crop !== undefined || finishing?.sizeMaxMegapixels === undefined;
   const sight = result?.sight;
@@ -161,7 +161,7 @@ export function registerRemovebgRoutes(
   registerDocument(app, about);
 }
 
-/** Exactly these keys: a client raises an error on a missing or an additional one. */
+/** Clients fail on a missing or an additional key, so the answer has only those of remove.bg. */
 function registerAccount(app: FastifyInstance, services: CoreServices): void {
   const { readAccount, rateLimits } = services;
   const onRequest = [

@@ -1,6 +1,6 @@
 /**
- * The fields of remove.bg, and the checks of their values that need no image. A reader takes a
- * field's text in any case.
+ * The fields of remove.bg, and the checks of their values that need no image. The checks ignore the
+ * case of a text.
  */
 
 import { booleanOf, oneOf, type Texts } from '@matting/compat/field-values.ts';
@@ -57,7 +57,7 @@ export type RemovebgPicture = (typeof REMOVEBG_PICTURES)[number];
 
 export type RemovebgFields = Omit<FormBody<RemovebgText, RemovebgPicture>, 'unknown'>;
 
-/** Largest megapixels of a result. `full` and `4k` as PNG have FULL_PNG_MEGAPIXELS. */
+/** Most megapixels of a result. A PNG of `full` or `4k` has at most FULL_PNG_MEGAPIXELS. */
 const SIZES = {
   auto: undefined,
   preview: 0.25,
@@ -92,10 +92,7 @@ const TYPES = [
 ] as const;
 const TYPE_LEVELS = ['1', 'none', '2', 'latest'] as const;
 const SHADOW_METHODS = ['latest', 'legacy'] as const;
-/**
- * remove.bg changes its kinds of shadows, so any plausible name is accepted. Only `drop` is
- * rendered.
- */
+/** remove.bg changes its shadows, so any plausible name is accepted. Only `drop` is rendered. */
 const SHADOW_TYPE = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 
 const MARGIN_MAX = { px: 500, percent: 50 };
@@ -155,7 +152,7 @@ export function typeLevelOf(texts: Texts<string>): string {
   return oneOf(texts, 'type_level', TYPE_LEVELS);
 }
 
-/** Clients send default margins, so margins without `crop` are checked and have no effect. */
+/** Clients send default margins. Without `crop` they are checked and have no effect. */
 export function cropOf(texts: Texts<string>): CropMargins | undefined {
   const isCropped = booleanOf(texts, 'crop', false);
   const margins = marginsOf(texts, MARGIN_MAX, 'must be 1, 2 or 4 lengths in px or %');
@@ -189,7 +186,7 @@ function isMiddle(position: Position): boolean {
   return position !== 'original' && position.xPercent === 50 && position.yPercent === 50;
 }
 
-/** Undefined: the whole image. removebg-request.ts checks it against the image's size. */
+/** Undefined: the whole image. removebg-request.ts checks a region against the image's size. */
 export function regionOf(texts: Texts<string>): Region | undefined {
   const region = readText(texts, 'roi', parseRegion, REGION_FORM);
   if (region === undefined) return undefined;

@@ -2,28 +2,25 @@ import { connectionsWithin } from './listening.ts';
 
 export const GUARD_BOUNDS = {
   strangersMax: 512,
-  /** The time from the connection, with the TLS handshake, to the first call with a token. */
+  /** From the connection to the first call with a token, with the TLS handshake. */
   tokenWaitMaxMs: 10_000,
-  /** Bounds connections with only calls that need no token, such as probes. */
+  /** For connections with only calls that need no token, such as probes. */
   probeAgeMaxMs: 60_000,
-  /**
-   * Includes frames and TLS. It exceeds `strangerCallsMax` full windows, so that a wrong token is
-   * no flood.
-   */
+  /** Includes frames and TLS. Calls with a wrong token stay below it, up to `strangerCallsMax`. */
   strangerBytesMax: 1024 * 1024,
-  /** Enough for a probe each second, until it must reconnect. */
+  /** A caller that probes each second must reconnect after 100 s. */
   strangerCallsMax: 100,
   knownMax: 256,
   directMax: 192,
   directEachMax: 64,
-  /** The time from a call's headers to its complete first message. */
+  /** From a call's headers to its complete first message. */
   firstMessageWaitMaxMs: 10_000,
-  /** The time of callers that continue to send after the whole answer. */
+  /** For callers that continue to send after the whole answer. */
   afterEndMaxMs: 5000,
 };
 export type GuardBounds = Readonly<typeof GUARD_BOUNDS>;
 
-/** Reduces the bounds to the open files. @param share fraction of all files for the port */
+/** Reduces the bounds to the limit of open files. @param share fraction of it for the port */
 export function guardBoundsWithin(
   bounds: GuardBounds,
   share: number,
@@ -41,7 +38,7 @@ export function guardBoundsWithin(
   };
 }
 
-/** Counts strangers twice, since some are being closed. */
+/** Counts strangers twice, since as many may still be closing. */
 export function connectionsMaxOf({ strangersMax, knownMax }: GuardBounds): number {
   return 2 * strangersMax + knownMax;
 }

@@ -15,19 +15,18 @@ export interface TracingSettings {
   /** May contain a password, so it is never logged. */
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Bounds one request with its retries. */
+  /** Of one request with its retries. */
   readonly timeoutMs: number;
   readonly compression: 'gzip' | 'none';
-  /** The collector's authority. undefined: the system's authorities. */
+  /** The collector's authority. undefined: the system's. */
   readonly caFile: string | undefined;
-  /** Certificate for a collector that requires one. */
   readonly identity: { readonly certFile: string; readonly keyFile: string } | undefined;
   readonly sampler: SamplerName;
   /** Share of the traces that begin here, 0 to 1. */
   readonly ratio: number;
   readonly serviceName: string | undefined;
   readonly resourceAttributes: Readonly<Record<string, string>>;
-  /** Bounds waiting spans. The program drops and counts further ones. */
+  /** Waiting spans. More are dropped and counted. */
   readonly queueSpansMax: number;
   readonly batchSpansMax: number;
   /** A span's longest wait for others. */
@@ -42,10 +41,7 @@ const PATH = 'v1/traces';
 const MINUTE_MS = 60_000;
 const TIMEOUT_MS = 10_000;
 
-/**
- * @returns undefined: the program records no traces. Without an endpoint it ignores the other
- * variables
- */
+/** undefined: no traces. Without an endpoint the other variables are ignored. */
 export function readTracingSettings(whole: EnvReader): TracingSettings | undefined {
   const reader = whole.section('Traces');
   const url = readUrl(reader);
@@ -58,7 +54,6 @@ export function readTracingSettings(whole: EnvReader): TracingSettings | undefin
     default: 'otlp',
   });
   if (url === undefined || isDisabled || exporter === 'none') return undefined;
-  // The program sends JSON, which every receiver of OTLP over HTTP takes.
   for (const variable of both('PROTOCOL')) {
     reader.oneOf(variable, ['http/json', 'http/protobuf'], {
       about: 'The program always sends JSON, which every receiver of OTLP over HTTP takes.',

@@ -128,7 +128,7 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
         observer?.storageRequestEnded(end);
       },
     });
-    // A full storage can still be read.
+    // A full storage does not prevent the start, since it can still be read.
     await proof.requireAll(client).catch(error => {
       if (!isStorageFull(error)) throw error;
     });
@@ -152,7 +152,7 @@ interface BucketWriting {
   readonly client: BucketClient;
   readonly name: string;
   readonly spool: SpoolFile;
-  /** Counts bytes: they stay in memory until they need not be sent again. */
+  /** Bounds the bytes in memory: a part stays there until its last attempt. */
   readonly sending: Semaphore;
   readonly commitMsMax: number;
 }
@@ -237,7 +237,7 @@ class BucketBlobWriter implements BlobWriter {
     }
   }
 
-  /** Leftover parts cost money. If this fails too, the sweeper ends the upload. */
+  /** Removes the parts, which cost money. If this fails, the sweeper ends the upload. */
   async #endUpload(uploadId: string): Promise<void> {
     const { client, name } = this.#writing;
     const signal = AbortSignal.timeout(ABORT_MS_MAX);
@@ -285,13 +285,13 @@ class BucketBlobWriter implements BlobWriter {
   }
 
   /**
-   * An earlier attempt may have written the object and lost its answer, so equal bytes are ours. A
-   * store may also refuse early and close the connection before its answer arrives, so network
+   * Accepts an object with equal bytes: an earlier attempt may have written it and lost its answer.
+   * A store may also refuse early and close the connection before its answer arrives, so network
    * errors are checked, too.
    */
   async #requireOurs(error: unknown, sha256: string): Promise<void> {
     const { client, name, spool } = this.#writing;
-    // An upload that the store does not know was completed or never will be.
+    // If the store does not know the upload, it was completed or never will be.
     if (!isAlreadyThere(error) && !isMissing(error) && !isUnanswered(error)) throw error;
     const there = await client.head(name).catch(() => {
       throw error;

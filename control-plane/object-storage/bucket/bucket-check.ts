@@ -32,7 +32,7 @@ export async function checkBucket(options: BucketOptions): Promise<readonly Stor
   let check: BucketCheck;
   try {
     const { sdk, clients } = await createBucketClients(options, BUCKET_BOUNDS, silent);
-    // Single attempts: the operator waits for the answer.
+    // Few attempts, since the operator waits for the answer.
     const once = { writes: clients.probes, reads: clients.probes, probes: clients.probes };
     const client = new BucketClient({ sdk, clients: once }, options, BUCKET_BOUNDS, {
       storageRequestEnded: ignore,
@@ -68,7 +68,7 @@ function hashed(bytes: Uint8Array): HashedBytes {
   return { bytes, sha256: createHash('sha256').update(bytes).digest('hex') };
 }
 
-/** True: refused as expected. Rejects on any other failure. */
+/** True if the store refuses as expected. Rejects on any other failure. */
 async function fails(
   request: Promise<unknown>,
   isExpected: (error: { $metadata?: { httpStatusCode?: number } }) => boolean,
@@ -86,7 +86,7 @@ class BucketCheck {
   readonly #client: BucketClient;
   readonly #signRead: NonNullable<BlobStore['signRead']>;
   readonly #small = hashed(randomBytes(1000));
-  /** As large as the first part of a large blob. */
+  /** The first is as large as a part of a large blob. */
   readonly #parts = [hashed(Buffer.alloc(PART_BYTES, 'part')), hashed(randomBytes(1000))];
   readonly #id = `check-${randomUUID()}`;
   /** One key in each folder, since policies may allow only some. */
@@ -155,7 +155,7 @@ class BucketCheck {
     for (const key of [this.#key, this.#input]) await this.#client.put(key, this.#small);
   }
 
-  /** Signs the real bytes with another checksum. */
+  /** Sends bytes with the checksum of others. */
   async #wrongChecksum(): Promise<void> {
     const { sdk, clients } = this.#client;
     const other = createHash('sha256').update('other bytes').digest('base64');

@@ -175,7 +175,7 @@ export class BucketClient {
     await this.#send('multipart-abort', this.clients.writes, command, signal);
   }
 
-  /** @param etag rejects with PreconditionFailed if the object is another */
+  /** @param etag rejects with PreconditionFailed if the object has another ETag */
   async get(
     key: string,
     { range, etag, signal }: { range?: string | undefined; etag?: string; signal: AbortSignal },
@@ -195,7 +195,7 @@ export class BucketClient {
     const found = await this.#send('head', this.clients.reads, command);
     const { ContentLength, Metadata, ChecksumSHA256, ChecksumType } = found;
     if (ContentLength === undefined) throw new Error('the store answered without a length');
-    // For an object with parts this is the hash of their hashes, followed by their number.
+    // The checksum of an object with parts hashes the parts' hashes, and ends with their number.
     const isWhole = ChecksumType !== 'COMPOSITE' && ChecksumSHA256?.includes('-') === false;
     return {
       bytes: ContentLength,
@@ -295,7 +295,7 @@ export class BucketClient {
     }
   }
 
-  /** Each client learns the clock from its own answers only, and links are signed by it. */
+  /** Shares the store's clock, which each client learns only from its own answers. */
   #shareClock(from: S3Client): void {
     const { systemClockOffset } = from.config;
     for (const client of Object.values(this.clients)) {

@@ -14,17 +14,17 @@ export interface BucketBounds {
   readonly connectMsMax: number;
   /** From the start of an attempt, including its body, to the answer's head. */
   readonly answerMsMax: number;
-  /** The same for reads, since a caller waits. */
+  /** As `answerMsMax`, but shorter, since a caller waits for reads. */
   readonly readAnswerMsMax: number;
   /** Longest wait of a reader for a byte. The connection is then closed. */
   readonly silenceMsMax: number;
-  /** Further connections for one read. */
+  /** How often one read may continue on a new connection. */
   readonly resumesMax: number;
-  /** Their waits total 6 s, at most 11 s: long enough for a store's restart. */
+  /** The waits between them take 6 s on average, at most 11 s: enough for a store's restart. */
   readonly writeAttemptsMax: number;
   readonly readAttemptsMax: number;
   readonly requestMsMax: number;
-  /** A commit, including the wait for its turn. */
+  /** A commit, including its wait for memory. */
   readonly commitMsMax: number;
   /** Bytes in memory that are being sent: four parts, or the results of 80 photos. */
   readonly sendingBytesMax: number;
@@ -58,7 +58,7 @@ export const BUCKET_BOUNDS: BucketBounds = {
 };
 
 const FREE_CONNECTIONS_MAX = 64;
-/** The first may fail only because it must learn the store's clock. */
+/** The first attempt may fail only because the client has yet to learn the store's clock. */
 const PROBE_ATTEMPTS_MAX = 2;
 
 /** Most servers with an endpoint of their own accept it. */
@@ -94,7 +94,7 @@ export async function createBucketClients(
     ...(options.endpoint === undefined ? {} : { endpoint: options.endpoint.href }),
     ...(await regionOf(sdk, options)),
     forcePathStyle: options.pathStyle,
-    // We give them with each body.
+    // We send our own checksum with each body.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
     // True would open a new connection for each body of 2 MiB or more.
@@ -154,13 +154,13 @@ function createHandler(
 
 /** The wait before retry n is random, up to this x 2^n. */
 const BASE_MS = 100;
-/** If the store asks for fewer requests (SlowDown, 429). */
+/** As BASE_MS, if the store asks for fewer requests (SlowDown, 429). */
 const SLOW_DOWN_BASE_MS = 500;
 const WAIT_MS_MAX = 5000;
 
 /**
- * Retried in addition to the SDK's: bytes damaged on the way, and an attempt of ours that the store
- * still processes.
+ * Errors retried in addition to the SDK's: bytes were damaged on the way, or the store still
+ * processes an attempt of ours.
  */
 const REPEATED = new Set([
   'BadDigest',
@@ -214,7 +214,7 @@ export class BucketRetries implements Strategy {
   }
 
   recordSuccess(): void {
-    // There is no budget to refill.
+    // Requests share no budget of retries.
   }
 }
 

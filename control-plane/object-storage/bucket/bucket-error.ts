@@ -50,7 +50,7 @@ export function isAlreadyThere(error: unknown): boolean {
   return error instanceof BucketError && error.status === 412;
 }
 
-/** The outcome is unknown. */
+/** True if the store did not answer, so the outcome is unknown. */
 export function isUnanswered(error: unknown): boolean {
   return error instanceof BucketError && error.status === undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * Reads a blob of a bucket. The stream resumes after a lost connection, and fails rather than ends
- * with other bytes than were written.
+ * Reads a blob of a bucket. The stream resumes after a lost connection, and fails if its bytes are
+ * not those that were written.
  */
 
 import { createHash, randomUUID } from 'node:crypto';
@@ -131,7 +131,7 @@ class Pieces {
   async #resume(cause: unknown): Promise<Readable> {
     const { client, name, range, first, bounds } = this.#source;
     const { etag } = first;
-    // Without an ETag another object might follow.
+    // Without an ETag the rest could come from another object.
     if (this.#resumes === bounds.resumesMax || etag === undefined) throw unreadable(cause);
     this.#resumes += 1;
     const rest = rangeOf(range.start + this.#received, range.end);
@@ -213,7 +213,7 @@ interface ListedRange {
   readonly last: string | undefined;
 }
 
-/** Each part is a range, so its listing reads only one key of the next part. */
+/** Each part is a range of keys, so its listing reads at most one key beyond it. */
 function listedRangeOf(part: BlobPart | undefined): ListedRange {
   if (part === undefined) return { after: undefined, last: undefined };
   const boundary = (index: number) =>
@@ -236,9 +236,9 @@ function isOurs(key: string): boolean {
 }
 
 /*
- * - Tests whether the bucket can be written. Each stored blob proves it. If none was stored for a
- * while, a small object is written and removed; that costs money, so not for each probe. A failed
- * request ends the proof.
+ * Tests whether the bucket can be written. Each stored blob proves it, and a failed request ends
+ * the proof. A small object is written and removed only if the last proof is old, since that costs
+ * money.
  */
 
 const BYTES = Buffer.from('check');
@@ -295,9 +295,7 @@ export class BucketProof {
     await this.#remove(client, this.#key, late);
   }
 
-  /**
-   * A leftover object makes the next test fail. The sweeper reports a store that removes nothing.
-   */
+  /** Ignores a failure: the sweeper reports a store that removes nothing. */
   async #remove(client: BucketClient, key: string, late?: AbortSignal): Promise<void> {
     await client.delete(key, late, client.clients.probes).catch(() => undefined);
   }

@@ -32,7 +32,7 @@ export interface BucketOptions {
   };
 }
 
-/** Names the fault, never the value. Follows "must be". */
+/** The message names the fault, never the value, and follows "must be". */
 export class BucketUrlError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause });
@@ -140,9 +140,9 @@ function parseEncryption(
   return { algorithm, ...(kmsKeyId === undefined ? {} : { kmsKeyId }) };
 }
 
-/** The sweeper removes blobs first, even after a day's outage. */
+/** The sweeper removes blobs before the bucket's rules do, even after a day's outage. */
 const SPARE_DAYS = 1;
-/** S3 counts days. Parts are sent within minutes. */
+/** Parts are sent within minutes, but S3 counts in days. */
 const UNFINISHED_DAYS = 1;
 
 interface LifecycleOptions extends BlobLives {
@@ -165,7 +165,7 @@ function daysFor(lifeMs: number): number {
 export function bucketLifecycle(options: LifecycleOptions): Lifecycle {
   const { prefix, resultTtlMs, jobMsMax } = options;
   const lives = [
-    // Corrections keep an input as long as the result; the last correction is a job, too.
+    // An input is kept for corrections as long as its result, and the last one may take jobMsMax.
     ['inputs', jobMsMax + resultTtlMs + jobMsMax],
     ['backgrounds', jobMsMax],
     ['results', jobMsMax + resultTtlMs],
@@ -177,7 +177,7 @@ export function bucketLifecycle(options: LifecycleOptions): Lifecycle {
       Status: 'Enabled',
       Filter: { Prefix: `${prefix}${kind}/` },
       Expiration: { Days: daysFor(lifeMs) },
-      // With versioning, too, a removed blob must be gone, as callers are promised.
+      // Callers are promised that a removed blob is gone, also from a bucket with versions.
       NoncurrentVersionExpiration: { NoncurrentDays: 1 },
       // MinIO refuses a rule that has only this action.
       AbortIncompleteMultipartUpload: { DaysAfterInitiation: UNFINISHED_DAYS },

@@ -41,9 +41,7 @@ export function alertSettings(database: Database) {
     /** False: there is no secret to keep. @param webhook null: removes the address */
     setWebhook: (accountId: string, webhook: NewWebhook | null, by: ChangedBy) =>
       transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
-    /**
-     * Sends an event now, unless the account had one within `everyMs`, also to an earlier address.
-     */
+    /** Sends a test now, unless one went to this or an earlier address within `everyMs`. */
     sendTest: (event: AccountEventRow, bounds: TestBounds, by: ChangedBy) =>
       transact(database, tx => sendTest(database, tx, { event, bounds, by })),
     listSealedWithOthers: (keyId: string, limit: number) =>
@@ -206,7 +204,7 @@ async function sendTest(
 ): Promise<TestOutcome> {
   const { accountId } = event;
   const { log } = await authorityOf(database, tx, { accountId, by });
-  // The row of an earlier address also counts tests.
+  // The row counts tests of earlier addresses, too.
   const row = await readWebhook(tx, accountId);
   if (row === undefined) return 'too-soon';
   if (row.test === event.id) return 'sent';

@@ -222,7 +222,7 @@ export function alertStep(
   return added || nowMs - notified.atMs >= NOTICE_AGAIN_MS ? 'arm' : 'none';
 }
 
-/** Falling and unique. Undefined: not whole numbers of credits, or too many. */
+/** In falling order, each once. Undefined: not whole numbers of credits, or too many. */
 export function thresholdsOf(texts: readonly string[]): number[] | undefined {
   const given = texts.map(text => text.trim()).filter(text => text !== '');
   const thresholds = [...new Set(given.map(thresholdOf))];

@@ -1,6 +1,6 @@
 /**
- * Notifies owners of low balances by mail and by an event. Every replica polls, a page at a time.
- * alert-store.ts keeps it to one notice. A submission never waits for this.
+ * Notifies owners of low balances by mail and by an event. Every replica polls, a page at a time,
+ * and alert-store.ts lets one of them queue a notice. No submission waits for this.
  */
 import { randomUUID } from 'node:crypto';
 import { type CallbackSecrets, notificationBody } from '@matting/core/secrets/secret-box.ts';

@@ -18,7 +18,7 @@ interface Notice {
   readonly accountId: string;
   readonly event?: AccountEventRow | undefined;
   readonly mails: readonly NewMail[];
-  /** Mails of the account a day, and as many events. */
+  /** Most mails of the account a day, and most events. */
   readonly messagesMax: number;
 }
 

@@ -1,5 +1,5 @@
 /**
- * Thresholds, and the address of the account's events. Only the answer that made a secret shows it.
+ * Thresholds, and the address of the account's events. A secret is only in the answer that made it.
  */
 
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -61,10 +61,7 @@ export class ManageAlerts {
     this.#dependencies = dependencies;
   }
 
-  /**
-   * If `webhook` is not `readable`, it needs a new secret. @returns mailsUsedUp: today's mails are
-   * used up
-   */
+  /** A `webhook` that is not `readable` needs a new secret. */
   async view(accountId: string) {
     const { settings, alerts, secrets, mails, messagesMax } = this.#dependencies;
     const { thresholds, webhook, test, sentToday } = await settings.read(accountId);
@@ -272,7 +269,7 @@ function thresholdForm({ words, csrf }: Visit, { thresholds }: AlertView, shown:
   const { settings } = words;
   const saved = thresholds.map(({ threshold }) => String(threshold));
   const values = shown.typedThresholds ?? saved;
-  // An empty field to add one.
+  // Has an empty field for one more.
   const count = Math.min(values.length + (shown.typedThresholds ? 0 : 1), THRESHOLDS_MAX);
   const { thresholdsError: error } = shown;
   const wrong = values.findIndex(text => thresholdsOf([text]) === undefined);

@@ -1,7 +1,7 @@
 /**
- * A stage can have a colour of the reader's own, and shows the original over the cut-out up to its
- * handle. The handle is an input, for keys and screen readers. A script that adds a stage to the
- * page sends the event `stage`, with the original's address if the stage does not name it.
+ * Stages. The reader can choose a colour for a stage, and sees the original over the cut-out up to
+ * a handle, which is an input for keys and screen readers. A script that adds a stage to the page
+ * sends the event `stage`, with the original's address if the stage does not name it.
  */
 // @ts-check
 

@@ -1,4 +1,4 @@
-/** A bookmark of a section that is on another page now follows the page's own link to it. */
+/** A bookmark of a section that has moved to another page follows this page's link to it. */
 // @ts-check
 
 const { hash } = location;

@@ -16,7 +16,6 @@ const NOTCH_SHARE = 0.005;
 /** An arrow key moves the cursor by this many notches with Shift, else by one. */
 const LARGE_STEP = 10;
 const CROSS = 12;
-/** How long a cut-out's change is shown. */
 const CHANGE_MS = 3500;
 /** Least difference of a channel, of 255. Encoders change photos by less. */
 const DIFFERENCE_MIN = 24;
@@ -35,7 +34,7 @@ const COLOURS = {
  * `begin` gives the kind of the next mark. Undefined: no more marks.
  * @typedef {object} Use
  * @property {Mark[]} marks
- * @property {HTMLElement} keys keys that undo and redo work in all of it
+ * @property {HTMLElement} keys the element in which the keys for undo and redo work
  * @property {() => number | undefined} radius undefined: the next mark is a box
  * @property {() => Mark['kind'] | undefined} begin
  * @property {(all: Mark[], canRedo: boolean) => void} changed
@@ -151,7 +150,10 @@ function canvasOf(image, width, height) {
   return canvas;
 }
 
-/** Until the person paints again. @param {HTMLCanvasElement} sheet @param {Element} figure */
+/**
+ * Until the person paints again. @param {HTMLCanvasElement} sheet of a change @param {Element}
+ * figure
+ */
 function showForAMoment(sheet, figure) {
   figure.querySelector('.changed')?.remove();
   sheet.className = 'changed';
@@ -303,7 +305,7 @@ function paintOn(canvas, picture, use) {
   const undone = [];
   /** @type {Mark | undefined} */
   let open;
-  /** Of the keys. @type {Point} */
+  /** The cursor that keys move. @type {Point} */
   let cursor = [picture.width / 2, picture.height / 2];
   const isBusy = () => canvas.closest('[data-busy]') !== null;
   const all = () => (open ? [...marks, open] : marks);
@@ -384,7 +386,7 @@ function clip([x, y], { width, height }) {
   return [within(x, width), within(y, height)];
 }
 
-/** The API allows no more. @param {readonly Mark[]} marks */
+/** True if the API allows no more. @param {readonly Mark[]} marks */
 function isFull(marks) {
   return marks.length >= SHAPES_MAX || pointsOf(marks) >= POINTS_MAX;
 }
@@ -514,7 +516,7 @@ function followPointer(canvas, picture, brush) {
 
 /**
  * Space and Enter draw while they are held. A press without a move leaves the brush down until the
- * next one.
+ * next press.
  * @param {HTMLCanvasElement} canvas
  * @param {{ isDrawing(): boolean, begin(): void, end(): void, drop(): void, step(to: Point, notch:
  * number): void }} brush

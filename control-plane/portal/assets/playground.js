@@ -45,8 +45,8 @@ function showReady(form) {
 }
 
 /**
- * The error was about the field's previous value. @param {HTMLFormElement} form @param {EventTarget
- * | null} changed
+ * Removes an error, which was about the field's previous value. @param {HTMLFormElement} form
+ * @param {EventTarget | null} changed
  */
 function unmark(form, changed) {
   const field = changed instanceof Element ? changed.closest('.field') : null;
@@ -69,7 +69,7 @@ function offerDrop(form) {
   const zone = form.querySelector('[data-drop]');
   if (input === undefined || !(zone instanceof HTMLElement)) return;
   input.addEventListener('change', () => {
-    // The outcome of the previous picture.
+    // Removes the outcome of the previous picture.
     document.getElementById('outcome')?.replaceChildren();
     refuseOthers(zone, input);
     preview(zone, input.files?.[0]);
@@ -165,7 +165,7 @@ function preview(zone, file) {
     figure.remove();
     hint.remove();
   });
-  // Next to a result it is small until the canvas has the focus.
+  // Next to a result the preview is small until the canvas has the focus.
   figure.addEventListener('click', () => canvas.focus());
   figure.append(image, canvas);
   zone.prepend(figure, hint);
@@ -374,7 +374,7 @@ function keepFocus(change) {
 }
 
 /**
- * Token and number of a form serve once. The picture and the typed text stay.
+ * Replaces the form, which can be sent once. The picture and the typed text stay.
  * @param {Document} page
  */
 function replaceForm(page) {

@@ -1,6 +1,4 @@
-/**
- * The documents under /docs: quick start, calls and schemas of the OpenAPI document, and guides.
- */
+/** The documents under /docs: quick start, calls and schemas of OpenAPI, and guides. */
 
 import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
 import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
@@ -123,7 +121,7 @@ function jsonPage(title: string, about: string, value: unknown): string {
 }
 
 /**
- * Links at the side lead to the sections of the second level and of codes.
+ * Links at the side lead to the sections of the second level and of error codes.
  * @param file in the repository, to resolve links
  */
 export function renderMarkdownPage(markdown: string, file: string, frame: DocumentFrame): string {

@@ -15,7 +15,7 @@ import { type DocumentPage, documentPages } from './document-pages.ts';
 import { guideFileAt } from './guides.ts';
 import { CLIENT_PATH, HTML_PAGE_HEADERS, LLMS_PATH } from './html-page.ts';
 
-/** `make setup` builds it, and the images have it. */
+/** The client's package, which `make setup` and the container images build. */
 const CLIENT_FILE = new URL('../../../client/build/client.tgz', import.meta.url);
 const MARKDOWN_TYPE = 'text/markdown; charset=utf-8';
 

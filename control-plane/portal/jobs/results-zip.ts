@@ -16,7 +16,7 @@ import type { AccountJobQuestion, AccountJobs } from './account-jobs.ts';
 import type { ResultServices } from './thumbnails.ts';
 
 const ZIP_RESULTS_MAX = 500;
-/** Without its 64-bit fields ZIP holds 4 GiB. */
+/** Half of what a ZIP file without 64-bit fields can hold. */
 const BYTES_MAX = 2 * 1024 ** 3;
 /** Bounds the search, since most jobs may have expired. A batch of 1,000 has 34 pages. */
 const PAGES_MAX = 40;

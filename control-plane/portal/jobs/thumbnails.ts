@@ -1,7 +1,4 @@
-/**
- * Thumbnails of results, for people who may see results. Without one, the page shows an icon of its
- * size.
- */
+/** Thumbnails of results, for people who may see results. Without one, a page shows an icon. */
 
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import type { CoreServices } from '@matting/core/package.ts';

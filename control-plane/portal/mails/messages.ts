@@ -5,9 +5,8 @@
  * notice only the account's own messages count, so that no other account can suppress a warning.
  * The operator's mails do not count.
  *
- * The transaction that writes a message counts it. A count's row has a hash of its name, so that no
- * address outlives its mail here. These rows are locked first and in one order, which prevents
- * deadlocks.
+ * The transaction that writes a message counts it. A row has a hash of what it counts, so that no
+ * address outlives its mail here. Rows are locked first and in one order, which prevents deadlocks.
  */
 
 import { hash } from 'node:crypto';

@@ -1,7 +1,4 @@
-/**
- * The portal's tables, which ../tables.ts explains. If the core's baseline made them once, they
- * stay.
- */
+/** The portal's tables (../tables.ts). Those that the core's baseline made once stay. */
 
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import {

@@ -96,9 +96,7 @@ function errorHandlerOf(baseUrl: string) {
   };
 }
 
-/**
- * Over TLS the prefix keeps other hosts from setting the cookie. This machine's pages have no TLS.
- */
+/** Over TLS the prefix keeps other hosts from setting the cookie. This machine's pages lack TLS. */
 const SECURE_COOKIE = '__Host-matting-operator';
 const PLAIN_COOKIE = 'matting-operator';
 const LANGUAGE_COOKIE = 'matting-operator-language';
@@ -136,7 +134,6 @@ function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions):
     note(request, { language: request.cookies[LANGUAGE_COOKIE] });
   });
   guardRoutes(pages, {
-    /** The port has no name but that of the request. */
     isOwnOrigin: (origin, request) =>
       URL.canParse(origin) && new URL(origin).host === request.headers.host,
     async admit(request) {

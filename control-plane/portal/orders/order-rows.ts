@@ -99,7 +99,6 @@ export async function readRefunds(db: Db, orderId: string) {
   return rows.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.refund < b.refund ? -1 : 1));
 }
 
-/** In the order in which they were reported. ODD_PAYMENTS_MAX bounds them. */
 export async function readPayments(db: Db, orderId: string) {
   const rows = await db
     .selectFrom('order_payments')

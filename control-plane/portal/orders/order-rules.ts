@@ -106,12 +106,11 @@ function keptCredits(credits: number, price: number, refunded: number): number {
   return Number((BigInt(price - refunded) * BigInt(credits)) / BigInt(price));
 }
 
-/** A whole number of the smallest unit, from 1 to PRICE_MAX. */
 export function isMoneyAmount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= PRICE_MAX;
 }
 
-/** A provider's id of a payment or refund: 1 to 64 printable ASCII characters. */
+/** A provider's id of a payment or refund. */
 export function isMoneyReference(value: unknown): value is string {
   return typeof value === 'string' && /^[\x21-\x7e]{1,64}$/.test(value);
 }

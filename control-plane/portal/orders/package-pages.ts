@@ -27,7 +27,6 @@ const REFUSALS = {
   'too-many-today': 'tooManyToday',
   'not-on-sale': 'notOnSale',
 } as const;
-/** The recommended package lasts at most this long. */
 const RECOMMENDED_DAYS_MAX = 365;
 
 type Refusal = keyof Words['orders']['refused'];

@@ -176,9 +176,7 @@ function unknown(orderId: string): ContractError {
 }
 
 const NOTIFICATIONS_PATH = '/account/payments/notifications';
-/**
- * A notification has some 300 bytes. Anybody can send this much before the signature is checked.
- */
+/** A notification has some 300 bytes. Anybody can send this much before the signature check. */
 const NOTIFICATION_BYTES_MAX = 8 * 1024;
 const NOTIFICATION_MS_MAX = 5000;
 

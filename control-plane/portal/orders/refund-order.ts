@@ -168,9 +168,9 @@ async function applyRefund(
 }
 
 /**
- * If a refund lacks credits, takes those that a job of before the refund gives back. It runs in the
- * transaction that releases the credit, after its entry, or later (settled-steps.ts). Credits spent
- * by then are not taken, and the refund keeps lacking them.
+ * If a refund lacked credits, takes those that a job from before the refund gives back. It runs in
+ * the transaction that releases the credit, after its entry, or later (settled-steps.ts). Credits
+ * spent by then are not taken, and the refund keeps lacking them.
  */
 export async function takeReleased(
   database: Database,

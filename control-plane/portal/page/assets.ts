@@ -80,7 +80,7 @@ export function registerAssets(
     (request, reply) => {
       const { hash, name } = request.params;
       const asset = own.find(one => one.name === name) ?? assets.get(name);
-      // Another hash is another release's file. A proxy must not keep this one under it.
+      // Another hash names another release's file. A proxy must not keep this file under it.
       if (asset === undefined || asset.hash !== hash) {
         throw new ContractError('NOT_FOUND', 'There is no such asset.');
       }

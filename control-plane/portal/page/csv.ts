@@ -3,10 +3,7 @@
 import type { Readable } from 'node:stream';
 import type { FastifyReply } from 'fastify';
 
-/**
- * Signs that begin a formula (OWASP). Spreadsheets in Chinese or Japanese also accept full width
- * signs.
- */
+/** Signs that begin a formula (OWASP), in Chinese or Japanese also full width signs. */
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
 /** An apostrophe before a formula's sign disarms it (OWASP, CSV injection). */

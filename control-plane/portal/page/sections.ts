@@ -46,7 +46,7 @@ export function badge(label: string, tone: Tone = 'neutral'): VNode {
   return html`<span class=${`badge ${tone}`}>${label}</span>`;
 }
 
-/** A bad one is read out at once. */
+/** Screen readers read a bad notice out at once. */
 export function notice(tone: Tone, ...children: Child[]): VNode {
   const name =
     tone === 'good' ? 'check' : tone === 'bad' || tone === 'warning' ? 'warning' : 'info';

@@ -35,7 +35,6 @@ const GROUNDS = ['chequered', 'white', 'black'] as const;
 
 /**
  * A cut-out on a ground that the person chooses: chequered, white, black, or a colour.
- * @param path of its bytes
  * @param original for comparison; undefined: it is not kept
  * @param loading lazy: only when it is in view
  */

@@ -83,7 +83,6 @@ export function figures(list: readonly Figure[]): VNode {
   return html`<dl class="figures">${shown}</dl>`;
 }
 
-/** Says what would be here and how to begin. */
 export function emptyState(props: {
   readonly title: string;
   readonly text?: Child;

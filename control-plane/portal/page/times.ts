@@ -8,7 +8,6 @@ export function time(...moment: Moment): Child {
   return timeElement(moment);
 }
 
-/** `3 min ago`. */
 export function ago(...moment: Moment): Child {
   return timeElement(moment, true);
 }

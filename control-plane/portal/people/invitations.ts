@@ -47,8 +47,8 @@ export async function createLink(
   const id = randomUUID();
   const url = `${baseUrl}/account/${isInvitation ? 'invitations' : 'links'}/${token}`;
   const letter = letterOf && linkLetter({ ...of, id, letterOf, url, lifeMs });
-  // The operator hands a link over in person. An invitation that is not mailed is seen by its
-  // owner.
+  // An owner sees the link of an invitation that is not mailed, so it proves nothing. The operator
+  // hands a link over in person.
   const provesMail = letter !== undefined || actor.kind === 'operator';
   const made = { id, entryId: randomUUID(), tokenHash, lifeMs };
   const messagesMax = letterOf?.messagesMax;

@@ -206,7 +206,6 @@ export interface NewLink {
   readonly mail: string;
   readonly role: Role;
   readonly lifeMs: number;
-  /** Opening the link proves the mail address. */
   readonly provesMail: boolean;
   readonly entryId: string;
   readonly letter?: NewMail | undefined;
@@ -219,7 +218,7 @@ export type LinkStore = ReturnType<typeof createLinkStore>;
 
 export function createLinkStore(database: Database) {
   return {
-    /** Makes neither if the mail is withheld, or for `too-many`. */
+    /** Makes neither link nor mail if the mail is withheld, or for `too-many`. */
     create: (link: NewLink, actor: Actor) =>
       transact(database, tx => insertLink(database, tx, link, actor)),
     find: (tokenHash: string, purpose: LinkPurpose) =>
@@ -373,9 +372,7 @@ export async function endLinksOf(
   );
 }
 
-/**
- * A withdrawn link is stored as expired, and its mail is not sent. @returns how many were usable
- */
+/** A withdrawn link is stored as expired, and its mail not sent. @returns how many were usable */
 async function endLinks({ nowMs }: Database, tx: Db, ids: readonly string[]): Promise<number> {
   if (ids.length === 0) return 0;
   await withdrawMails(tx, ids.toSorted());

@@ -41,7 +41,7 @@ export function createPlaygroundStore(database: Database) {
      * database may count the picture twice.
      */
     take: (accountId: string, imagesMax: number) => takeImage(database, accountId, imagesMax),
-    /** At most once: after a lost answer of the database the picture stays counted. */
+    /** Runs at most once: after a lost answer of the database the picture stays counted. */
     async giveBack(accountId: string, dayMs: number): Promise<void> {
       let isTried = false;
       await query(database, async db => {

@@ -61,7 +61,6 @@ export interface SignedIn {
   readonly userId: string;
   readonly mail: string;
   readonly sessionId: string;
-  /** The account that the person acts for. */
   readonly accountId: string;
   readonly accountName: string;
   readonly role: Role;
@@ -107,7 +106,6 @@ export function maybeCsrf(request: FastifyRequest): string | undefined {
   return noted.get(request)?.csrf;
 }
 
-/** The fields of a POST whose Origin and token were checked. */
 export function formOf(request: FastifyRequest): FormFields {
   const form = noted.get(request)?.form;
   if (form === undefined) throw new Error('a route without a form asked for its fields');

@@ -142,9 +142,7 @@ export class OpenIdConnect {
   }
 }
 
-/**
- * Marks requests to the provider's addresses, so that none of them passes for a local program's.
- */
+/** Marks requests to the provider's addresses, so that none passes for a local program's. */
 const fetchAsService: client.CustomFetch = (url, { headers, ...options }) =>
   fetch(url, {
     ...(options as RequestInit),

@@ -11,7 +11,7 @@ export function peopleRetention(database: Database) {
   const links = { table: 'one_time_links', key: 'id', time: 'expires_at' } as const;
   const throttles = { table: 'sign_in_throttles', key: 'key_hash', time: 'window_start' } as const;
   return {
-    /** Only past the absolute bound. */
+    /** Removes sessions only past their absolute bound. */
     removeEndedSessions: (limit: number) =>
       removeOldRows(database, { ...sessions, before: database.nowMs }, limit),
     removeOldLinks: (limit: number) =>

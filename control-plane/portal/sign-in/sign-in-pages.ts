@@ -222,7 +222,6 @@ function registerProviderRoutes(
   });
   account.get('/sign-in/provider/back', OPEN, async (request, reply) => {
     const flow = flowOf(readCookie(request, 'flow'));
-    // The flow serves once, whatever its outcome.
     clearCookie(reply, 'flow');
     if (flow === undefined) throw new PageError('staleForm');
     const at = request.url.indexOf('?');

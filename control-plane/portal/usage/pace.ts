@@ -3,10 +3,10 @@ import { counted, type Formats, fill, type Language, type Words } from '../words
 import type { UsageView } from './read-usage.ts';
 import { dayOfIso } from './usage-store.ts';
 
-/** Fewer days are only a first try. */
+/** Fewer days of use are only a first try, so they have no pace. */
 const DAYS_MIN = 3;
 const DAYS_A_MONTH = 30;
-/** A later date would be meaningless. */
+/** Credits that last longer get no date, which would be meaningless. */
 const DAYS_SHOWN_MAX = 730;
 const MONTHS_FROM_DAYS = 60;
 

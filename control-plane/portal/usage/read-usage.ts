@@ -55,7 +55,7 @@ export class ReadUsage {
     return answer;
   }
 
-  /** As `view`, but returns a fault. */
+  /** As `view`, but returns a wrong field instead of throwing an error. */
   async viewOrFault(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
     const { usage } = this.#stores;
     const question = usageQuestionOf(texts, await usage.today());

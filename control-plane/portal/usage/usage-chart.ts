@@ -25,7 +25,7 @@ interface UsageChartProps {
   readonly from: string;
   readonly to: string;
   readonly parts: readonly Part[];
-  /** Undefined: the most used, and the others as one. */
+  /** Undefined: the most used groups, and the others as one. */
   readonly series?: readonly string[];
 }
 
@@ -97,7 +97,6 @@ const DIGIT_WIDTH = 7;
 const LABELS_MAX = 7;
 /** Keeps a day with one picture among thousands visible. */
 const SEEN_MIN = 1.5;
-/** The share of its column that a bar fills. */
 const BAR_SHARE = { few: 0.5, many: 0.7 };
 const FEW_BARS = 10;
 const TIP_WIDTH = 208;

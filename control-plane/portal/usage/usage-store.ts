@@ -184,7 +184,6 @@ async function readUsage(
   }));
 }
 
-/** The oldest first. Another sweeper's rows do not count. */
 async function removeOld(database: Database, limit: number): Promise<number> {
   const firstKept = dayOf(await readNowMs(database)) - USAGE_KEPT_DAYS;
   const rows = await query(database, db =>

@@ -95,7 +95,6 @@ function makeFormats(language: Language) {
       }).format(amount),
     about: (mean: number) => (mean < 10 ? short : whole).format(mean),
     share: (fraction: number) => share.format(fraction),
-    /** 1024 bytes are 1 KiB, as in limits. */
     bytes: (count: number) => {
       const power = count < 1 ? 0 : Math.min(Math.floor(Math.log2(count) / 10), 4);
       return `${short.format(count / 1024 ** power)} ${BYTE_UNITS[power]}`;
