@@ -1,7 +1,7 @@
 /**
  * Bounds what a node takes at once. From before its first byte until its result is sent, an image
  * holds a permit: a slot, megapixels of a budget that keeps picture workers within the memory, and
- * its file's bytes. Nothing waits here: the caller tries another node.
+ * its file's bytes. Admission has no queue: a refused caller tries another node.
  */
 
 import { totalmem } from 'node:os';
@@ -113,10 +113,10 @@ function megapixelsFree(
 }
 
 /*
- * A megapixel of the budget is 42 MB, the most that one of usual pictures takes; others count as
- * larger (proto/contract/picture-memory.ts). Engines take their share first: on 2 cores of an AMD
- * EPYC ISNet at 1024x1024 takes 0.87 GB in fp32 without memory patterns, 0.5 GB in int8, a 320x320
- * model 0.15 GB.
+ * A megapixel of the budget is 42 MB, the most that one megapixel of usual pictures takes. Other
+ * pictures count as larger (proto/contract/picture-memory.ts). Engines take their share first: on 2
+ * cores of an AMD EPYC ISNet at 1024x1024 takes 0.87 GB in fp32 without memory patterns, 0.5 GB in
+ * int8, a 320x320 model 0.15 GB.
  */
 
 const MEGAPIXELS_MOST = Math.ceil(
@@ -136,13 +136,16 @@ const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
 const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
 /** CUDA's memory for each process. Six engines of `standard` took 6.9 GB (H200). */
 const CUDA_BYTES = 500_000_000;
-/** Share of the memory limit; pictures get the rest. */
+/** Share of the memory limit for engines; pictures get the rest. */
 const ENGINES_FRACTION = 0.4;
-/** Share of both; the rest is for the main process, idle workers and the model's page cache. */
+/**
+ * Share of the limit for engines and pictures; the rest is for the main process, idle workers and
+ * the models' page cache.
+ */
 const SHARED_FRACTION = 0.6;
-/** One image alone may come nearer to the limit, since nothing else grows. */
+/** Share if one image is alone on the node: nothing else grows. */
 const ALONE_FRACTION = 0.85;
-/** Below this an ordinary photo would not fit next to another one. */
+/** With less, an ordinary photo would not fit next to another one. */
 const MEGAPIXELS_MIN = 12;
 
 interface BudgetInputs {

@@ -1,6 +1,7 @@
 /**
- * NodeMetrics counts events; the functions below it read state at each scrape, so that no figure
- * drifts. Names begin with `matting_node_`, units are base units, no label holds a caller's text.
+ * NodeMetrics counts events. The functions below the class read state at each scrape, so that no
+ * figure drifts. Names begin with `matting_node_`, units are base units, no label holds a caller's
+ * text.
  */
 
 import { everyOf, MetricSet } from '@matting/program/metric-set.ts';
@@ -39,7 +40,7 @@ import {
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
-/** Labels that alert rules need from the start. */
+/** Alert rules need these labels from the start. */
 const IMAGE_ENDS = everyOf({ outcome: ['succeeded'], code: [''], output_format: OUTPUT_FORMATS });
 
 interface SucceededImage {

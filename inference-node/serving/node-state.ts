@@ -1,7 +1,7 @@
 /**
  * Stores only why the node drains, and derives the rest from the engines, so that nothing goes
- * stale. A node is starting while some model has no engine ready, also after all of them died. A
- * lost pool outweighs a drain, and a drain outweighs a start.
+ * stale. A node is starting while some model has no engine ready, also after all of them died. The
+ * first that applies counts: a failed pool, a drain, a start.
  */
 
 import { once } from 'node:events';

@@ -66,15 +66,12 @@ export class InferenceNode {
     });
   }
 
-  /**
-   * Resolves if engines keep dying, children do not die, or a second look's engine cannot be
-   * loaded.
-   */
+  /** Resolves if engines keep dying, children do not die, or a second look's engine cannot load. */
   get failed(): Promise<Error> {
     return this.#failed.promise;
   }
 
-  /** @param ending aborts when the node must end: its start goes no further */
+  /** @param ending aborts when the node must end: the start then stops */
   async start(ending: AbortSignal): Promise<void> {
     const startedMs = performance.now();
     const config = this.#settings;
@@ -200,8 +197,7 @@ interface Listening {
 }
 
 /**
- * One direct caller gets half of a node, at least one image, so that a control plane always finds
- * room.
+ * A direct caller gets half of a node, at least one image, so a control plane always finds room.
  */
 function createCallers(settings: NodeSettings): Callers {
   const { nodeTokens, callerTokens, registryAddresses, tls } = settings;

@@ -39,7 +39,7 @@ import { chooseHeif } from './start/heif.ts';
 import { chooseLayout, chooseWorkers, enginesOpened } from './start/node-layout.ts';
 import type { PoolSettings } from './start/pool-settings.ts';
 
-/** For an image that is received or sent while every worker has one. */
+/** One more image may be received or sent while every worker has one. */
 const IMAGES_BESIDE_WORKERS = 1;
 
 export interface OpenedPool {
@@ -55,7 +55,7 @@ interface PoolParts {
   readonly log: Logger;
   readonly outline: PlanOutline;
   readonly make: MakePrepared;
-  /** Aborts when the node must end: then nothing more opens. */
+  /** Aborts when the node must end: nothing more opens. */
   readonly ending: AbortSignal;
   /** Each pool joins as soon as it has processes, since the node may end during its start. */
   readonly opened: OpenedPool[];
@@ -83,7 +83,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const selected = provider.selected;
   const layout = chooseLayout(parts, selected, prepared, device);
   ending.throwIfAborted();
-  // Before any child exists: a node without the memory must not begin.
+  // Comes before any child: without enough memory the node must not begin.
   const budget = chooseBudget(config, prepared, layout.engines);
   const heif = await chooseHeif(config, log);
   const { failure: reason } = jxlTools();

@@ -42,7 +42,7 @@ import { partOf } from './picture/subject-part.ts';
 export interface PlanRun {
   readonly model: PreparedModel;
   readonly engines: EnginePool;
-  /** All but subjects may be missing; the result then says so. */
+  /** Without a run that is not a subject's, the result names the missing model. */
   readonly role: MatteRole;
   readonly extraRuns?: readonly ExtraRun[] | undefined;
 }
@@ -150,7 +150,7 @@ export class Pipeline {
     return images;
   }
 
-  /** Until an engine of `plan` takes an image admitted now, ms. */
+  /** Wait of an image admitted now for an engine of `plan`, ms. */
   estimatedWaitMs(plan: RunnablePlan): number {
     let ahead = 0;
     for (const at of this.#positions.values()) if (BEFORE_INFERENCE.includes(at)) ahead += 1;
@@ -193,7 +193,7 @@ export class Pipeline {
     );
     this.#workedOnSinceMs.set(order, performance.now());
     const pixels = await this.#pixelStages(order, files, lease, exchange, signal).finally(() => {
-      // Before the result is sent: a slow reader must not occupy a worker.
+      // Comes before the result is sent: a slow reader must not occupy a worker.
       lease.release();
       this.#workedOnSinceMs.delete(order);
     });
@@ -237,14 +237,14 @@ export class Pipeline {
     this.#enter(order, 'decoding', exchange);
     const { declared, plan, outputFormat, resultKind, hints, matte } = order;
     const { refinement, foregroundEstimation, finishing, thumbnail } = order;
-    // A part first needs the picture's size, and a given matte needs no model.
+    // A subject box needs the picture's size first, and a given matte needs no model.
     const isWhole = hints?.subjectBox === undefined && otherFiles.givenMatte === undefined;
     const required = isWhole ? subjects(plan) : [];
     const modelInputs = required.map(({ model }) => inputTerms(model));
     const sent = { file, declared, modelInputs, ...extraPictures(order, otherFiles) };
     const decoded = await traced({ name: 'decode' }, () => lease.decode(sent, signal));
 
-    // The header did not show the orientation: check before a model runs in vain.
+    // The header did not show the orientation, so the size is checked again before a model runs.
     requireMakeable(order, decoded, this.#pictures.capabilities, { turned: false });
     const part = hints && partOf(hints, decoded);
     signal.throwIfAborted();
@@ -287,7 +287,7 @@ function expectedWorkMs(
   pictures: PicturePoolSnapshot,
 ): number {
   const pixels = declared.width * declared.height;
-  // Encoding is measured by the larger of picture and result.
+  // The time to encode grows with the larger of picture and result.
   const encoded = Math.max(pixels, frameRange(finishing, declared, { turned: true }).whole);
   const encode = pictures.encodeRates.get(outputFormat) ?? pictures.encodeMsPerMegapixel;
   const picturesMs = (pictures.decodeMsPerMegapixel * pixels + encode * encoded) / 1e6;
@@ -299,7 +299,7 @@ export function subjects(plan: RunnablePlan): readonly PlanRun[] {
 }
 
 /**
- * Inputs of subjects came with the decoded picture; other runs request theirs when they need them.
+ * Inputs of subjects came with the decoded picture; other runs request theirs as they need them.
  */
 class ModelInputs {
   readonly lease: PictureLease;
@@ -396,7 +396,7 @@ async function runCrops(
   let [waitMs, inferMs] = [0, 0];
   let { crop, refineMs } = await lease.merge(request, signal);
   while (crop !== undefined && entry !== undefined) {
-    // Without an answer, colours decide about the hint.
+    // If a crop has no answer, colours decide about the hint.
     const run = { entry, part: crop, stage: 'crop_run' } as const;
     const answer = await tracedModel(run, inputs, [], { priority, signal });
     if (typeof answer === 'string') {
@@ -453,7 +453,7 @@ async function runModel(
   if (picture === undefined) return 'unneeded';
   if (isNeeded) return await engines.run({ ...picture, ...call });
   try {
-    // The next engine may load for minutes.
+    // Does not wait for an engine that must load again, which may take minutes.
     return await engines.run({ ...picture, ...call, failsWhenDown: true });
   } catch (error) {
     call.signal.throwIfAborted();
@@ -462,9 +462,7 @@ async function runModel(
   }
 }
 
-/**
- * Engines in their first load are not down: the first picture after a start gets the same looks.
- */
+/** False during the first load: the first picture after a start waits for all its runs, too. */
 function isDown(engines: EnginePool): boolean {
   const { state, enginesReady } = engines.snapshot();
   return state !== 'starting' && enginesReady === 0;
@@ -479,7 +477,7 @@ function recordStages(stages: readonly (readonly [name: StageName, ms: number])[
   }
 }
 
-/* A model's name is not enough: a plan may hold one model at several sizes. */
+/* Labels of a run: a plan may have one model at several sizes. */
 
 export const RUN_LABELS = ['model', 'input_size', 'role'] as const;
 

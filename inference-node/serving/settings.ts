@@ -30,7 +30,7 @@ export interface NodeSettings extends LogSettings, PoolSettings {
   readonly advertiseAddress: string | undefined;
   readonly httpPort: number;
   readonly nodeId: string;
-  /** The fleet's: the node shows the first and takes each. Empty only without a registry. */
+  /** Tokens of the fleet: the node sends the first, accepts all. Empty only without a registry. */
   readonly nodeTokens: Listed<string>;
   /** Tokens of direct callers. Without any token every caller is trusted. */
   readonly callerTokens: Listed<CallerToken>;

@@ -26,7 +26,7 @@ interface AddOptions {
   readonly name?: string | undefined;
   readonly sha256?: string | undefined;
   readonly facts: Facts;
-  /** The manifest of a person states the facts. Otherwise a draft is written for unknown facts. */
+  /** The operator's manifest states the facts. Otherwise a draft lists the unknown ones. */
   readonly hasManifest?: boolean;
   readonly licence: StatedLicence & { readonly whole?: ModelManifest['licence'] | undefined };
   readonly memoryMaxBytes?: number | undefined;
@@ -53,7 +53,7 @@ export interface AddedModel {
   readonly cutout: string;
 }
 
-/** @throws ModelError; OpenFacts. Then only a draft remains. */
+/** @throws ModelError; OpenFacts, after which only a draft remains */
 export async function addModel(
   target: string,
   options: AddOptions,
@@ -88,7 +88,7 @@ export async function addModel(
   await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
   const prepared = await context.prepare(placed.manifest);
   const isKept = probe.mended === true && prepared.sha256 === files[0].sha256;
-  // A graph that was not mended takes more memory than was measured.
+  // If preparing kept the original graph, it takes more memory than was measured.
   const { manifest, json } = isKept
     ? describeAdded({
         ...described,
@@ -162,7 +162,7 @@ async function requireName({ name }: Known, { modelDir, addedModelsDir }: ModelF
   return name;
 }
 
-/** The same file may be added again with another description. */
+/** Refuses another model's name. The same file may be added again with another description. */
 async function requireNew(
   name: string,
   [graph]: readonly WeightsFile[],

@@ -13,7 +13,7 @@ type CommercialUse = UseTerms['commercialUse'];
 
 export interface StatedLicence {
   readonly weights?: string | undefined;
-  /** Begins with yes or no if that is known. */
+  /** Begins with yes or no if commercial use is known. */
   readonly data?: string | undefined;
 }
 
@@ -74,7 +74,7 @@ const PERMISSIVE: ReadonlySet<string> = new Set([
   'Unlicense',
 ]);
 
-/** Options beat `whole`, a manifest's or the catalogue's. Terms that nobody states are unclear. */
+/** Options precede `whole`, a manifest's or the catalogue's licence. Unstated terms are unclear. */
 export function licenceOf(
   { weights, data }: StatedLicence,
   whole: Licence | undefined,

@@ -30,11 +30,11 @@ import type { Facts } from '../probing/probe-types.ts';
 interface CatalogueFile {
   /** Name in the cache. For external data the name by which the graph reads it. */
   readonly name: string;
-  /** Names a release or commit, or moves, as `/resolve/main/`; adding pins it. */
+  /** May name a branch, as `/resolve/main/` does. Adding pins it to a commit. */
   readonly url: string;
   readonly mirrors?: readonly string[];
   readonly bytes?: number;
-  /** Absent: nobody proves it. It is pinned on first use. */
+  /** Absent: no source states it. The first use pins it. */
   readonly sha256?: string;
 }
 

@@ -43,7 +43,7 @@ interface Placing {
 const PLACING_FILE = '.placing.json';
 const HOST = hostLabel(64);
 const STAGING_NAME = /^\.adding-(.*)-(\d+)-[0-9a-f]{12}$/;
-/** A person may take time to answer; a fetch is given up long before. */
+/** A person may take this long to answer. A fetch gives up long before. */
 const IDLE_MAX_MS = 30 * 60 * 1000;
 
 export class StagingFolder {
@@ -94,7 +94,7 @@ export class StagingFolder {
   }
 }
 
-/** Removes those of dead processes, and of other machines by their age alone. */
+/** Removes folders of dead processes, and of other machines by their age alone. */
 export async function removeStaleStagingFolders(folders: ModelFolders): Promise<void> {
   const { modelDir } = folders;
   const names = (await listDirectory(modelDir)).filter(name => STAGING_NAME.test(name));
@@ -120,7 +120,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Files that it had placed go too, unless the manifest, which comes last, is there. */
+/** Removes the files in the cache too, unless the manifest, which is written last, exists. */
 async function clear(directory: string, folders: ModelFolders): Promise<void> {
   const { modelDir, addedModelsDir } = folders;
   const placing = await readPlacing(directory);

@@ -64,7 +64,7 @@ export async function writeDraft(
   { open, graph }: OpenFacts,
 ): Promise<string> {
   const { inputs = [], outputs = [], facts: { firstOutput: _, ...facts } = {} } = graph ?? {};
-  // Optional, but stating it allows other sizes.
+  // `multipleOf` is optional, but stating it allows other sizes.
   const nulls = open.includes('size') ? [...open, 'multipleOf' as const] : open;
   const unstated = [...new Set(nulls)];
   const draft: Record<keyof StatedManifest, unknown> = {

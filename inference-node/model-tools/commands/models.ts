@@ -93,7 +93,7 @@ interface Streams {
 type FetchedModel = Awaited<ReturnType<typeof fetchOne>>;
 
 /**
- * Without names: the configured plan or model, and all that is offered.
+ * Without names it fetches the configured plan or model, and all that are offered.
  * @throws ModelError; ConfigError; the signal's reason
  */
 export async function modelsFetch(
@@ -142,7 +142,7 @@ export async function modelsFetch(
   if (options.json) out.write(`${JSON.stringify({ models }, null, 2)}\n`);
 }
 
-/** A model named on the command line gets its own default, unless the plan has it too. */
+/** A model named on the command line gets its own default size, unless the plan has the model. */
 async function named(names: readonly string[], plan: PlanOutline, addedModelsDir: string) {
   const refuse = (name: string, known: string) => {
     return new ModelError('settings', `no plan or model ${name}; use one of ${known}`);
@@ -264,7 +264,7 @@ async function fetchOne(
   return { ...model, prepared };
 }
 
-/** Installs OpenVINO if it is missing. With `auto`, ONNX Runtime runs the models without it. */
+/** Installs OpenVINO if it is missing. If `auto` fails to, ONNX Runtime runs the models. */
 async function openRuntime(
   config: CliConfig,
   view: ProgressView,
@@ -285,7 +285,7 @@ async function openRuntime(
     try {
       await installOpenvino({ providerDir, env, signal, onProgress });
     } catch (error) {
-      // A network without a way out, or a read-only folder of an image, is no reason to stop.
+      // With `auto`, a network without a way out or a read-only folder is no reason to stop.
       const isExpected = error instanceof ProviderError || error instanceof ModelError;
       if (wanted === 'openvino' || !isExpected) throw error;
       err.write(`matting: OpenVINO is not used: ${error.message}\n`);

@@ -1,6 +1,6 @@
 /**
- * Makes a graph that measures how far each mended block is from its stock form, on a picture's
- * values. A large block's stock form takes gigabytes, so it runs in strips of rows.
+ * Makes a graph that runs each replaced convolution and its original form on a picture, and
+ * measures their difference. A large original form takes gigabytes, so it runs in strips of rows.
  */
 import {
   ElementType,
@@ -19,11 +19,11 @@ import { removeUnused } from './rewrites.ts';
 
 /**
  * float32 [1, strips of all blocks]. A number is the root mean square of the strip's difference,
- * divided by that of its block's values and by DIFFERENCE_MAX. Above 1 the strip differs too much.
+ * divided by that of its block's values and by DIFFERENCE_MAX. A strip above 1 differs too much.
  */
 export const DIFFERENCES_OUTPUT = 'matting.differences';
 
-/** BiRefNet lite at 1024 differs by at most 1.3e-6; without offsets by 1. */
+/** BiRefNet lite at 1024 differs by at most 1.3e-6, and by 1 if the offsets are left out. */
 const DIFFERENCE_MAX = 1e-4;
 
 /** A strip's samples at one corner. About ten such arrays are in memory at once. */
@@ -113,7 +113,7 @@ function compareBlock(building: Building, block: DeformableBlock, index: number)
   return differences;
 }
 
-/** Root of the sum of squares, [1]. NaN if any value is. */
+/** The L2 norm, at least NORM_MIN, of shape [1]. NaN if any value is. */
 function norm({ nodes, initialisers }: Building, name: string, output: string): string {
   initialisers.set('matting.one-number', int64Tensor([1], [1]));
   initialisers.set('matting.norm-min', float32Tensor([NORM_MIN], [1]));
@@ -123,7 +123,7 @@ function norm({ nodes, initialisers }: Building, name: string, output: string): 
   return output;
 }
 
-/** The block's stock nodes: those that depend on positions and mask, by rows, and the others. */
+/** A block's original nodes: `moved` depend on positions or mask, so each strip has its own. */
 function nodesBefore(makers: ReadonlyMap<string, GraphNode>, block: DeformableBlock) {
   const ends = new Set([block.picture, block.offset, block.mask]);
   const seen = new Set<GraphNode>();

@@ -43,7 +43,7 @@ export interface DeformableBlock {
   readonly dilations: readonly [number, number];
   /** Without the border that the exporter adds to every convolution. */
   readonly pads: readonly [number, number];
-  /** Shapes of each Reshape between positions or mask and Conv, for another number of rows. */
+  /** The target of each Reshape between positions or mask and Conv, for any number of rows. */
   readonly reshaped: ReadonlyMap<string, (rows: number) => readonly number[]>;
 }
 
@@ -69,7 +69,7 @@ export function findDeformableBlocks(graph: Graph, blocksMax: number) {
 type Axis = 0 | 1;
 interface Coordinate {
   readonly axis: Axis;
-  /** 0: the whole part, 1: the next pixel. */
+  /** 0: f, 1: f + 1. */
   readonly step: number;
   readonly end: number;
 }
@@ -179,7 +179,7 @@ class Matcher {
     const [b, g, ch, K, , w] = this.#shape;
     const source = this.#transposed(value.inputs[0], [0, 1, 3, 2]);
     if (!view.isMadeBy(source, 'Reshape')) return view.maker(source, 'GatherND');
-    // From the exporter's option for OpenVINO.
+    // The exporter's option for OpenVINO adds this Reshape.
     const patch = view.maker(source, 'Reshape');
     this.#reshape(patch, rows => [b, g, K * rows * w, ch]);
     return view.maker(patch.inputs[0], 'GatherND');
@@ -207,7 +207,7 @@ class Matcher {
     return { axis, step: isNext ? 1 : 0, end };
   }
 
-  /** The value that this is a slice of, and whether it is y or x. */
+  /** The value that `name` is a slice of. `axis` is y or x. */
   #part(name: string | undefined): { readonly axis: Axis; readonly whole: string } {
     const view = this.#view;
     const slice = view.maker(name, 'Slice');
@@ -243,10 +243,7 @@ class Matcher {
     return this.#view.isMadeBy(name, 'Sub') ? this.#view.maker(name, 'Sub').inputs[0] : undefined;
   }
 
-  /**
-   * Requires zeros all round: otherwise clipped positions would not be 0 like those beyond the
-   * picture.
-   */
+  /** Requires a border of zeros: positions beyond the picture are clipped to it, and read 0. */
   #border(name: string | undefined) {
     const view = this.#view;
     const pad = view.maker(name, 'Pad');

@@ -105,7 +105,7 @@ function inferPool(
   return { elementType: input.elementType, dims: [batch, channels, ...spatial] };
 }
 
-/** From opset 10 on (bounds as inputs). Only lists, and only forwards. */
+/** From opset 10 on (bounds as inputs). Follows only lists, and only forwards. */
 function inferSlice(
   _: GraphNode,
   [data, starts, ends, axes, steps]: Inputs,
@@ -171,7 +171,7 @@ function inferGather(node: GraphNode, [data, indices]: Inputs): KnownValue | und
   return { elementType, dims: indices.dims, numbers };
 }
 
-/** For a single number, as a list or a scalar: the number stays, the dims change. */
+/** Unsqueeze and Squeeze of a single number: the number stays, the dims change. */
 function inferReshaped(step: 1 | -1): Rule {
   return (_, [input]) => {
     if (input?.numbers === undefined || input.numbers.length !== 1) return undefined;
@@ -180,7 +180,7 @@ function inferReshaped(step: 1 | -1): Rule {
   };
 }
 
-/** From opset 11 on: X, roi, scales, sizes. */
+/** From opset 11 on, with the inputs X, roi, scales, sizes. */
 function inferResize(node: GraphNode, inputs: Inputs): KnownValue | undefined {
   const [input, , scales, sizes] = inputs;
   if (input === undefined) return undefined;

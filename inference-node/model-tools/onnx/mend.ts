@@ -42,7 +42,7 @@ function deformConv({ conv, ...block }: DeformableBlock): GraphNode {
   const [, weight = '', bias = ''] = conv.inputs;
   const [top, left] = block.pads;
   const inputs = [block.picture, weight, block.offset, bias, block.mask ?? ''];
-  // An absent input may not be the last.
+  // An absent input at the end must be omitted.
   while (inputs.at(-1) === '') inputs.pop();
   const attributes = [
     integers('kernel_shape', block.kernel),

@@ -13,8 +13,8 @@ import { removeUnused } from './rewrites.ts';
 /**
  * ONNX Runtime computes 16 channels of a float32 convolution at a time, so one channel costs as
  * much as 16, as do the resizing and sigmoid after it. A transposed convolution with the turned
- * kernel adds the same products for one channel only. ISNet in int8 takes a tenth less processor
- * time, and sums differ only by their order (bench/MEASUREMENTS.md).
+ * kernel adds the same products for one channel. ISNet in int8 takes a tenth less processor time
+ * (bench/MEASUREMENTS.md).
  */
 export function transposeToOneChannel(graph: Graph): Graph {
   const initialisers = new Map(graph.initialisers);

@@ -15,28 +15,29 @@ import { inferValues } from './infer.ts';
 
 interface QuantisationPlan {
   readonly measured: readonly string[];
-  /** Values that share the scale of an input, because they hold only its numbers. */
+  /** Values that take another's scale, because they contain only its numbers. */
   readonly sharing: ReadonlyMap<string, string>;
   readonly convolutions: ReadonlySet<string>;
 }
 
 interface QuantisationPlanOptions {
-  /** The input's bytes lose nothing: it is a whole number of steps of one scale. */
+  /** The picture's own bytes can be the input: one scale fits all channels. */
   readonly inputIsExact: boolean;
   /**
-   * For values that are hundreds in a few places and small elsewhere, which 256 steps do not fit.
+   * Convolutions that stay float32. Their values are hundreds in a few places and small elsewhere,
+   * which 256 steps do not fit.
    */
   readonly float32?: ReadonlySet<string>;
 }
 
 /** Operators that select or interpolate: no output lies outside of the input's range. */
 const SHARING_OPERATORS: ReadonlySet<string> = new Set(['MaxPool', 'Resize']);
-/** Operators with kernels on bytes, or that lose nothing by a narrow result. */
+/** Operators that have kernels on bytes, or lose nothing if their result becomes bytes. */
 const JOINING_OPERATORS: ReadonlySet<string> = new Set(['Concat', 'Add']);
 /** The runtime fuses them into the convolution before. */
 const ACTIVATIONS: ReadonlySet<string> = new Set(['Relu', 'Clip']);
 
-/** Fewer input channels are logits: the convolution makes the matte. */
+/** A convolution with at most this many input channels reads logits and makes the matte. */
 const LOGIT_CHANNELS_MAX = 8;
 
 export function planQuantisation(graph: Graph, options: QuantisationPlanOptions): QuantisationPlan {
@@ -48,7 +49,7 @@ export function planQuantisation(graph: Graph, options: QuantisationPlanOptions)
   const convolutions = new Set<string>();
   const bytes = new Set<string>();
   const { name: input, dims } = onlyInput(graph);
-  // Shape arithmetic also joins numbers, which are not pixels.
+  // Shape arithmetic uses these operators, too, on numbers that are not pixels.
   const known = inferValues(graph, dims.map(Number));
   const isFloat = (name: string) =>
     (known.get(name)?.elementType ?? ElementType.float32) === ElementType.float32;
@@ -82,7 +83,7 @@ function becomesBytes(node: GraphNode, graph: Graph): boolean {
   return ACTIVATIONS.has(node.opType) || isConvolution(node, graph);
 }
 
-/** An activation is the only reader, and its result becomes bytes instead. */
+/** True if an activation is the only reader: then its result becomes bytes instead. */
 function isFused(readBy: readonly GraphNode[]): boolean {
   const [reader, ...others] = readBy;
   return reader !== undefined && others.length === 0 && ACTIVATIONS.has(reader.opType);
@@ -93,9 +94,7 @@ function isConvolution(node: GraphNode, graph: Graph): boolean {
   return node.opType === 'Conv' && node.domain === '' && graph.initialisers.has(weights);
 }
 
-/**
- * Values that only convolutions of `float32` read, directly or through nodes that pass values on.
- */
+/** Values that only convolutions of `float32` read, also through nodes that pass values on. */
 function readByFloat32(
   graph: Graph,
   readers: ReadonlyMap<string, readonly GraphNode[]>,

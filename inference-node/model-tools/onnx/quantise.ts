@@ -39,7 +39,7 @@ const BYTE_STEPS = 255;
 const WEIGHT_STEPS = 127;
 /** For a channel of zeros, or a value that never changes. */
 const SCALE_MIN = 1e-8;
-/** A quarter of int32: with small weights an ordinary bias would overflow. */
+/** A quarter of int32. With the scale of small weights an ordinary bias would overflow. */
 const BIAS_STEPS_MAX = 2 ** 29;
 
 /**
@@ -185,7 +185,7 @@ function quantiseWeights(
   const steps = new Int8Array(values.length);
   const scales = scaleMins.map((scaleMin, channel) => {
     const from = channel * each;
-    // For 44 million weights 0.6 s faster than for-of.
+    // For 44 million weights an indexed loop is 0.6 s faster than for-of.
     let greatest = 0;
     for (let i = from; i < from + each; i++) greatest = Math.max(greatest, Math.abs(values[i]!));
     const scale = Math.fround(Math.max(SCALE_MIN, scaleMin, greatest / WEIGHT_STEPS));

@@ -43,7 +43,7 @@ interface Raise {
   readonly unchanged: ReadonlySet<string>;
   /** Their axes move from an attribute to the last input. */
   readonly axesMoved: ReadonlySet<string>;
-  /** Split without sizes then needs its number of outputs. */
+  /** A Split without sizes must state the number of its outputs. */
   readonly splitsCounted?: true;
 }
 
@@ -106,7 +106,7 @@ export function raiseOpset(
   return { ...moveAxes({ ...graph, nodes }, axesMoved), opsets };
 }
 
-/** Sizes were an attribute before opset 13, then a second input. */
+/** States the outputs of a Split without sizes, which are its second input from opset 13 on. */
 function countSplit(node: GraphNode): GraphNode {
   if (node.opType !== 'Split' || node.domain !== '' || node.inputs[1]) return node;
   if (node.attributes.some(({ name }) => name === 'num_outputs')) return node;
@@ -143,7 +143,7 @@ export function liftConstants(graph: Graph): Graph {
 export function removeUnused(graph: Graph): Graph {
   const needed = new Set(graph.outputs.map(output => output.name));
   const nodes: GraphNode[] = [];
-  // Readers of a value come before its maker.
+  // In reverse order, readers of a value come before its maker.
   for (const node of graph.nodes.toReversed()) {
     if (!node.outputs.some(output => needed.has(output))) continue;
     for (const input of node.inputs) needed.add(input);
@@ -156,7 +156,7 @@ export function removeUnused(graph: Graph): Graph {
   return { ...graph, nodes: nodes.reverse(), initialisers };
 }
 
-/** Other outputs would be computed on every run. */
+/** Removes the other outputs, which every run would compute. */
 export function keepOutput(name: string): GraphPass {
   return (graph: Graph) => {
     const outputs = graph.outputs.filter(output => output.name === name);
@@ -277,8 +277,8 @@ export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Grap
 }
 
 /**
- * Renames the Cast's readers to its source. If the Cast made an output of the graph, the source's
- * maker takes the output's name; if the source is an input, an Identity makes the output.
+ * Connects a removed Cast's readers to its source. If the Cast made an output of the graph, the
+ * source's maker takes the output's name; if the source is an input, an Identity makes the output.
  */
 function rename(nodes: readonly GraphNode[], graph: Graph, aliases: ReadonlyMap<string, string>) {
   const outputNames = new Map<string, string>();
@@ -370,8 +370,8 @@ function isCast(node: GraphNode, elementType: number): boolean {
 }
 
 /*
- * Bytes at both ends: a third and a quarter of what floats cost to copy to a GPU and back. Computes
- * in float64, as JavaScript does (serving/engine/child/graph-io.ts).
+ * A graph that takes and gives bytes: copying them to a GPU and back costs a third and a quarter of
+ * what floats cost. Computes in float64, as JavaScript does (serving/engine/child/graph-io.ts).
  */
 
 const CHANNELS = 3;

@@ -1,6 +1,6 @@
 /**
- * An added model's bytes run as they are, but for deformable convolutions that can be mended. Those
- * are compared with their stock form before use.
+ * An added model's graph runs as it is, but for deformable convolutions, which are replaced
+ * (onnx/mend.ts). The new graph is compared with the original before use.
  */
 import { randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
@@ -47,7 +47,7 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
     await cleanPrepared(cacheDir, manifest);
     return undefined;
   };
-  // A name that a later cleaning removes, should this process be killed.
+  // If this process is killed, a later cleaning removes a file of this name.
   const name = `.compare.${randomBytes(6).toString('hex')}.tmp`;
   const comparison = join(preparedDirectory(cacheDir, manifest), name);
   try {
@@ -56,7 +56,7 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
     if (outcome.state === 'failed') return await asItIs(outcome.reason);
     const { blocks, written, compared } = outcome;
     onProgress?.({ step: 'compare', blocks });
-    // On the CPU: this compares graphs, and the provider is checked with the model.
+    // Compares the graphs on the CPU. A later check of the model tests the provider.
     const onCpu = { ...key, provider: 'cpu' } as const;
     const comparing = {
       answer: boundedAnswer(options),
@@ -115,7 +115,7 @@ async function compareEachBlock(
   }
 }
 
-/** If memory allows: BiRefNet's stock form takes over 7 GB. */
+/** Compares the mattes if memory allows: BiRefNet's original graph takes over 7 GB. */
 async function compareMattes({ answer, stock, mended }: Comparing, options: Options) {
   let expected: Uint8Array;
   try {

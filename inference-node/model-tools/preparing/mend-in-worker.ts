@@ -1,4 +1,7 @@
-/** Mends in a thread with limits of its own, since a file decides how much memory that takes. */
+/**
+ * Replaces deformable convolutions in a thread with its own limits, since the file decides how much
+ * memory this takes.
+ */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import type { WrittenGraph } from './write-graph.ts';
@@ -10,7 +13,7 @@ export interface MendOrder {
 }
 
 export type MendOutcome =
-  /** Nothing to mend, or parts that no pass knows. */
+  /** The graph has nothing to replace, or parts that no pass knows. */
   | { readonly state: 'nothing' }
   | { readonly state: 'failed'; readonly reason: string }
   | {

@@ -62,7 +62,7 @@ export const makePrepared: MakePrepared = async (source, key, to) => {
     exported: { width: inputWidth, height: inputHeight },
     wanted: { width: key.inputWidth, height: key.inputHeight },
     precision,
-    // On a CPU, converting in the graph takes as long as ours.
+    // On a CPU, converting pixels in the graph takes as long as in our code.
     pixels: provider === 'cuda' ? { normalisation, colourOrder, activation } : undefined,
     quantise: ranges && (float32 => fitRanges(ranges, manifest, float32)),
   });
@@ -75,7 +75,7 @@ export const makePrepared: MakePrepared = async (source, key, to) => {
   return sha256;
 };
 
-/** Hashes the bytes themselves: a record of an earlier check does not suffice. */
+/** Hashes the bytes that it reads: a record of an earlier check does not suffice. */
 async function readChecked(path: string, manifest: ModelManifest): Promise<Buffer> {
   const file = manifest.files.find(({ name }) => name === manifest.graph.file);
   let bytes: Buffer;
@@ -168,7 +168,7 @@ export function fitRanges(
 
 const BYTE_MAX = 255;
 
-/** The scale if bytes are the input: all channels alike, with a whole mean. */
+/** The scale if the picture's bytes can be the input: all channels alike, with a whole mean. */
 export function exactInputScale({ normalisation }: ModelManifest): Scale | undefined {
   const { mean, std } = normalisation;
   const alike = mean.every(value => value === mean[0]) && std.every(value => value === std[0]);

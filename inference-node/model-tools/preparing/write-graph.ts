@@ -7,7 +7,7 @@ export interface WrittenGraph {
   readonly sha256: string;
 }
 
-/** Writes pieces: a graph of 1 GB is never assembled a second time. */
+/** Writes in pieces, so that memory never has a second copy of a graph of 1 GB. */
 export async function writeGraph(
   path: string,
   graph: Graph,

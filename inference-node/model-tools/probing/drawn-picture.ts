@@ -13,7 +13,6 @@ interface DrawnPicture {
 
 const SIDE_PX = 640;
 const WALL: Rgb = [70, 96, 122];
-/** Later ones cover earlier ones. */
 const PERSON: readonly Ellipse[] = [
   [0.5, 0.52, 0.06, 0.16, [216, 158, 130]],
   [0.5, 0.98, 0.36, 0.42, [188, 44, 40]],

@@ -45,7 +45,7 @@ export function pictureInput(inputs: readonly TensorFacts[]): PictureInput {
   if (input === undefined || others.length > 0) refuse(`${takes}: not one picture`);
   const type = INPUT_TYPES.find(known => known === input.type);
   if (type === undefined) refuse(`${takes}: not numbers of a picture`);
-  // The commonest, if the graph states nothing.
+  // Four open dims are the commonest shape, if the graph states none.
   const dims = dimsOf(input) ?? [null, null, null, null];
   const layout = layoutOf(dims);
   if (layout === undefined) refuse(`${takes}: no picture`);

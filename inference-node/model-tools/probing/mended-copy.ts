@@ -4,11 +4,12 @@ import path from 'node:path';
 import { mendInWorker } from '../preparing/mend-in-worker.ts';
 
 /**
- * The graph as it will be prepared, or the file itself, so that the probe measures what runs later.
+ * A copy with replaced deformable convolutions, or the file itself if it has none, so that the
+ * probe measures what runs later.
  */
 export async function openMendedCopy(file: string) {
   const folder = await mkdtemp(path.join(tmpdir(), 'matting-mended-'));
-  // The runtime names the file if it does not load.
+  // Keeps the file's name, which errors of the runtime contain.
   const target = path.join(folder, path.basename(file));
   const outcome = await mendInWorker({ source: file, target });
   const isMended = outcome.state === 'mended';

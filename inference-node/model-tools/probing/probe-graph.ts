@@ -188,7 +188,7 @@ function refusal(why: string, cause?: unknown): ModelError {
   return new ModelError('prepare', why, cause);
 }
 
-/** Relative. A smaller range is rounding. */
+/** An answer with a smaller relative range counts as constant: the range is rounding. */
 const CONSTANT_WITHIN = 1e-5;
 
 /** @throws ModelError if the answer has no numbers, is constant, or has no matte's shape */
@@ -197,7 +197,7 @@ function matteOf({ output, values, rgb, size }: Run, { loaded, picture, spec }: 
   if (notFinite) throw refusal('the graph answers with values that are not numbers');
   const tensor = loaded.outputs.find(({ name }) => name === spec.outputName);
   const io = formIo(spec, spec.form, { input: picture.input, output: tensor! });
-  // Sets the picture's placement for the answer.
+  // Sets the picture's placement, which `answer` reads.
   io.input(rgb, size);
   const [least, most] = range;
   try {
@@ -214,8 +214,8 @@ function matteOf({ output, values, rgb, size }: Run, { loaded, picture, spec }: 
 }
 
 /**
- * The shortest side that runs next to the longest, in both orientations: a layer may be larger than
- * a narrow picture. Only fit short-side has such inputs.
+ * The shortest side that runs together with the longest, in both orientations, since a layer may be
+ * larger than a narrow picture. Only the fit short-side has such inputs.
  */
 async function shortestSideOf(graph: OpenGraph): Promise<number | undefined> {
   const { multipleOf = 1, spec } = graph;

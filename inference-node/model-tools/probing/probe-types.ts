@@ -47,14 +47,14 @@ export class OpenFacts extends Error {
 }
 
 export interface ProbeLimits extends ProbeProcessLimits {
-  /** Leaves deformable convolutions unmended, as preparing did. */
+  /** Keeps deformable convolutions, as preparing did. */
   readonly asItIs?: true;
 }
 
 /** For graphs that take bytes, which normalise themselves. */
 export const NO_NORMALISATION = { mean: [0, 0, 0], std: [1, 1, 1] } as const;
 
-/** Twice the measured side costs four times the memory. */
+/** At most twice the measured side, which takes four times the memory. */
 export function longestSide(side: number, multipleOf: number): number {
   return Math.min(2 * side, INPUT_SIDE_MAX - (INPUT_SIDE_MAX % multipleOf));
 }
@@ -71,8 +71,7 @@ export interface Probe extends Measured {
   /** Shortest side that runs next to the longest, pixels, for fit short-side. */
   readonly shortestSide?: number;
   readonly range: readonly [least: number, most: number];
-  /** Measured with mended deformable convolutions. */
+  /** Measured with replaced deformable convolutions. */
   readonly mended?: true;
-  /** PNG of the drawn picture, for a person. */
   readonly cutout: Buffer;
 }

@@ -1,6 +1,6 @@
 /**
- * ONNX Runtime's part for NVIDIA's GPUs, which npm lacks, next to a copy of the runtime, where an
- * installation of packages leaves it alone. It needs exactly our version of the runtime.
+ * Installs ONNX Runtime's part for NVIDIA's GPUs, which the npm package lacks, next to a copy of
+ * the runtime, where npm does not remove it. It needs exactly our version of the runtime.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -19,7 +19,7 @@ import {
 } from '@matting/serving/providers/provider-files.ts';
 import { filesIn, installWheel, type Wheel, type WheelInstall } from './install-wheel.ts';
 
-/** The libraries load into the version of onnxruntime-node in the name (docs/gpu.md). */
+/** The libraries fit the onnxruntime-node of the version in the name (docs/gpu.md). */
 export const CUDA_WHEEL: Wheel = {
   project: 'onnxruntime-gpu',
   name: 'onnxruntime_gpu-1.30.0-cp312-cp312-manylinux_2_28_x86_64.whl',

@@ -1,6 +1,5 @@
 /**
- * Installs files of a PyPI wheel, pinned by its checksum. A wheel is a zip archive, so no Python is
- * needed.
+ * Installs files of a PyPI wheel, pinned by its checksum. It is a zip archive: no Python is needed.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { open, readFile, rename, rm } from 'node:fs/promises';
@@ -62,7 +61,7 @@ export async function installWheel(
 ): Promise<void> {
   const partial = `${folder}${PARTIAL}${process.pid}-${randomBytes(4).toString('hex')}`;
   try {
-    // Before megabytes are downloaded for a folder that is not writable.
+    // Fails before megabytes are downloaded if the folder is not writable.
     makeDirectory(partial);
   } catch (error) {
     throw diskError(error, 'write', partial);

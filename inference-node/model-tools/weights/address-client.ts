@@ -1,6 +1,6 @@
 /**
- * Sends a token to one origin alone. Relies on the behaviour of huggingface.co, github.com and
- * object storage.
+ * Fetches files as huggingface.co, github.com and object storage serve them. Sends a token to one
+ * origin alone.
  */
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
@@ -31,7 +31,7 @@ const ADDRESS_LIMITS = {
 const COMMIT_HEADER = 'x-repo-commit';
 const COMMIT = /^[0-9a-f]{40}$/;
 
-/** Worth another try: the answer was cut, too slow, or says overloaded. */
+/** The request is worth another try: the answer was cut, too slow, or says overloaded. */
 export class InterruptedError extends Error {}
 
 export function requireAddress(text: string, from?: URL): URL {
@@ -88,7 +88,7 @@ export class AddressClient {
     return follow(requireAddress(address), requestOne, requireAddress);
   }
 
-  /** For a branch of the Hub. Undefined if the host does not name it. */
+  /** The commit of a branch of the Hub. Undefined if the host does not name it. */
   async findCommit(address: string, signal: AbortSignal): Promise<string | undefined> {
     const commitOf = ({ headers }: Dispatcher.ResponseData) =>
       COMMIT.exec(String(headers[COMMIT_HEADER]))?.[0];

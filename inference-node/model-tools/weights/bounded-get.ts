@@ -6,7 +6,7 @@ import { type Dispatcher, request } from 'undici';
 
 type Answer = Dispatcher.ResponseData;
 
-/** Otherwise a gigabyte could take a week. */
+/** A slower server could take a week for a gigabyte. */
 export const LEAST_SPEED = { windowMs: 60_000, windowBytesMin: 600_000 };
 const REDIRECTS_MAX = 5;
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
@@ -46,7 +46,7 @@ export async function sendRequest(url: URL, headers: object, call: Call): Promis
 
 /**
  * @param requireTarget resolves a redirect's address, or throws
- * @param enough ends at a redirect
+ * @param enough returns true to take a redirect as the answer
  * @throws ModelError `fetch`
  */
 export async function follow(

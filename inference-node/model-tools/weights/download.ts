@@ -40,7 +40,7 @@ interface DownloadContext {
 }
 
 /**
- * Tries each in turn.
+ * Tries each address in turn.
  * @throws ModelError `fetch` with each failure, `disk`
  */
 export async function downloadFromAny(
@@ -139,7 +139,7 @@ class Download {
       }
       return total === '*' ? undefined : Number(total);
     }
-    // The earlier bytes are another file's, or the answer is the whole file.
+    // The file has changed, or the answer is the whole file: the earlier bytes do not count.
     await this.#beginAgain();
     if (status === 416) throw new InterruptedError('it sends no part of the file');
     if (status !== 200) throw this.#refusal(status);

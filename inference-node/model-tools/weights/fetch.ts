@@ -40,14 +40,12 @@ export interface FetchProgress {
 }
 
 interface FetchOptions extends WeightsFolders {
-  /**
-   * Called only if something must be fetched, so that a broken npmrc does not stop other starts.
-   */
+  /** Called only if something must be fetched: a broken npmrc does not stop other starts. */
   readonly npmConfig: () => Promise<NpmConfig>;
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly onProgress?: (progress: FetchProgress) => void;
   readonly signal?: AbortSignal;
-  /** False: never silently replaces an altered file. */
+  /** False: an altered file is an error, and stays. */
   readonly replaceAltered?: boolean;
   /** After the first broken attempt; after the second it is twice as long. */
   readonly retryWaitMs?: number;

@@ -16,7 +16,7 @@ type Env = Readonly<Record<string, string | undefined>>;
 const VARIABLE = /^npm_config_/i;
 /** `${NAME}`, or `${NAME?}` if it may be unset. A backslash in front escapes it. */
 const REFERENCE = /(?<!\\)(\\*)\$\{([^${}?]+)(\?)?\}/g;
-/** Without a host they would go to any, so npm refuses them too. */
+/** A login without a host would go to any host, so npm refuses it too. */
 const LOGINS = ['_auth', '_authToken', '_password', 'username'];
 
 export async function loadNpmConfig({ env, cwd }: { env: Env; cwd: string }): Promise<NpmConfig> {

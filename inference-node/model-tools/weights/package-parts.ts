@@ -9,7 +9,7 @@ import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import { Parser, type ReadEntry } from 'tar';
 import { CHECK_REGISTRY } from './fetch-reasons.ts';
 
-/** Packages of the manifests have at most 59, and unpack to 1.2 times their bytes. */
+/** Packages of the manifests have at most 59 entries, and unpack to 1.2 times their bytes. */
 const ENTRIES_MAX = 10_000;
 const UNPACKED_TIMES_MAX = 4;
 const UNPACKED_BYTES_FREE = 16 * 1024 * 1024;
@@ -107,7 +107,7 @@ function openParser(options: StorePartsOptions, unseen: Set<PartTarget>, writes:
       if (sum !== sha256) throw unlike(options, `the sha256 of ${path} is ${sum}, not ${sha256}`);
     });
   });
-  // After an empty block the parser does not unpack the rest once more.
+  // Begins with an empty block, so that the parser does not look for another compression.
   parser.write(Buffer.alloc(512));
   return parser;
 }

@@ -17,7 +17,7 @@ const HTTP = /^https?:$/;
 const PASSING: ReadonlySet<number> = new Set([408, 420, 429]);
 /** Ends a fetch before its temporary file counts as abandoned (cache-files.ts). */
 const SILENCE_MAX_MS = 300_000;
-/** If npm's settings name none. npm waits longer, but a start should report sooner. */
+/** Used if npm's settings name none. npm waits longer, but a start should report sooner. */
 const DEFAULTS = {
   'fetch-timeout': 30_000,
   'fetch-retries': 2,
@@ -93,7 +93,9 @@ export class RegistryClient {
     return this.#get(this.#replaceHost(requireHttp(tarball, this.#registry)), '*/*');
   }
 
-  /** A mirror may pass on documents that name the public registry, which may be unreachable. */
+  /**
+   * Replaces the public registry, which may be unreachable, in documents that a mirror passes on.
+   */
   #replaceHost(url: URL): URL {
     const replaced = text(this.#config['replace-registry-host']) ?? 'npmjs';
     const host = replaced === 'npmjs' ? new URL(PUBLIC_REGISTRY).host : replaced;

@@ -37,11 +37,11 @@ export interface SessionSpec
   readonly intraOpThreads: number;
   readonly sharesCores: boolean;
   /**
-   * false: the load fails if the provider lacks a kernel. ONNX Runtime would quietly run such nodes
-   * on the CPU, where models legitimately keep small shape nodes. Probes set false.
+   * False: the load fails if the provider lacks a kernel. Otherwise ONNX Runtime quietly runs such
+   * nodes on the CPU, where models legitimately keep small shape nodes. Probes set false.
    */
   readonly allowCpuNodes: boolean;
-  /** Returns freed memory at once: slower, but needs less under a memory limit. */
+  /** Returns freed memory at once, which is slower, but needs less under a memory limit. */
   readonly keepsNoMemory?: boolean;
 }
 
@@ -56,8 +56,8 @@ export interface Answer<Alpha extends Uint8Array = Uint8Array> {
 export type ToEngine =
   | { readonly kind: 'init'; readonly spec: SessionSpec }
   /**
-   * One part: rgb. `size`: the picture's within the input (picture/matte/model-input.ts).
-   * Undefined: all of it.
+   * One part: rgb. `size` is the picture's within the input (picture/matte/model-input.ts).
+   * Undefined: the whole input.
    */
   | { readonly kind: 'run'; readonly id: number; readonly size?: Size | undefined };
 
@@ -75,9 +75,9 @@ export type FromEngine =
       readonly ofPicture: boolean;
     };
 
-/** "CUDA failure 100: no CUDA-capable device is detected", from a page of C++. */
+/** Such as "CUDA failure 100: no CUDA-capable device is detected", from a page of C++. */
 const LIBRARY_FAILURE = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
-/** From ONNX Runtime's arena if CUDA gives it no memory, perhaps after a C++ signature. */
+/** ONNX Runtime's arena says this if CUDA gives it no memory, perhaps after a C++ signature. */
 const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of size \d+/;
 const SOURCE_LOCATIONS = [
   /\b(?:Exception from|Check '[^']{1,200}' failed at) src\/\S+:\d+:\s*/g,
@@ -124,12 +124,10 @@ export function saysDeviceIsGone(message: string): boolean {
 const MEMORY_RAN_OUT =
   /Failed to allocate memory|bad_alloc|bad array new|heap out of memory|Array buffer allocation failed|Cannot allocate memory|Out of memory/i;
 
-/** Tells whether a process reached its memory limit. */
 export function saysMemoryRanOut(message: string): boolean {
   return MEMORY_RAN_OUT.test(message);
 }
 
-/** Tells whether a GPU has too little free memory. */
 export function saysMemoryIsShort(message: string): boolean {
   return MEMORY_FAILURES.some(failure => failure.test(message));
 }

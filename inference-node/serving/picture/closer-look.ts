@@ -1,7 +1,6 @@
 /**
- * Closer looks at small subjects, which have few of the model's pixels in a large picture
- * (docs/adr/0051). The same model runs again on the part around each, which then replaces the
- * picture.
+ * A closer look: the model runs again on the part around each small subject, which has few of its
+ * pixels in a large picture (docs/adr/0051). The mattes of the parts replace that of the picture.
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { sideShares } from './framed-run.ts';
@@ -28,7 +27,7 @@ const SHOWN_FROM = 64;
 const LINE_MIN = 2;
 /** Every fourth pixel each way is enough for shares of areas. */
 const GRID_STEP = 4;
-/** Odd, so that it runs through all columns. */
+/** Odd, so that the samples visit all columns. */
 const SAMPLE_STEP = 7;
 /** Most separate subjects; each gets its own run. */
 const PARTS_MAX = 3;
@@ -102,8 +101,8 @@ function meet(one: Box, other: Box): boolean {
 }
 
 /**
- * Rejects a matte that is less sure than the first, and one that lost the subject or continues at
- * the part's end.
+ * Rejects a matte that is less sure than the first, lost the subject, or shows it cut off by the
+ * part.
  * @param closer the matte of `part` of the picture
  */
 export function isCloserBelieved(

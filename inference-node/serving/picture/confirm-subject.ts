@@ -28,7 +28,10 @@ export function confirmSubject<Matte extends SizedMatte & { readonly alpha: Buff
   return [{ ...first, alpha: Buffer.alloc(first.alpha.length) }];
 }
 
-/** An opinion that shows the picture itself takes a pattern or a web for the subject. */
+/**
+ * True if the opinion shows what the first matte shows as a ghost. An opinion that reaches all
+ * sides takes a pattern or a web for the subject, so it does not count.
+ */
 function isGhostOf(opinion: SizedMatte, first: SizedMatte): boolean {
   const { unsureShareMin, sideShareMax } = FRAMED_RULES;
   if (unsureShare(first.alpha) < MOST || !opinion.alpha.some(value => value >= 128)) return false;

@@ -9,7 +9,7 @@ import { unsureShare } from './unsure-share.ts';
 
 export const EXTRA_RUNS_MAX = 3;
 
-/** Relative to the picture's own length. */
+/** How far edges are continued, relative to the picture's length. */
 const EDGES_BEYOND = 0.12;
 
 /** larger: the picture itself at a larger size. */

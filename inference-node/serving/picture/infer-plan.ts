@@ -147,7 +147,7 @@ export async function inferPlan<Entry extends PlanModel>(
   return { mattes, runs: [...used], missing: [...missing], extraRuns, isDisputed };
 }
 
-/** Omits the whole picture if every closer look is believed. */
+/** Adds the mattes of parts around small subjects. If all are believed, they replace the first. */
 async function addCloserLooks<Entry extends PlanModel>(
   entry: Entry,
   first: RoleMatte,
@@ -168,7 +168,7 @@ async function addCloserLooks<Entry extends PlanModel>(
   return isAll ? views : [{ part: undefined, mattes: [first] }, ...views];
 }
 
-/** The inputs of a model's runs; a later one runs if all before are rejected. */
+/** The inputs of a model's runs. Each is used only if the mattes of all before it are rejected. */
 function inputsOf(
   { role, model: { model } }: PlanModel,
   plan: readonly PlanModel[],

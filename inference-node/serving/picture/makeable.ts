@@ -9,7 +9,7 @@ import { WASM_PIXELS_MAX } from '@matting/proto/contract/picture-memory.ts';
 import { temporaryFailure } from './children/temporary-files.ts';
 
 export interface FinishChoices {
-  /** Edge-aware, to the picture's own pixels; otherwise the matte is stretched. */
+  /** An edge-aware filter refines the matte to the picture's pixels. False: it is stretched. */
   readonly refinement: boolean;
   readonly foregroundEstimation: boolean;
   readonly outputFormat: OutputFormat;
@@ -24,7 +24,7 @@ export interface FinishChoices {
 }
 
 /**
- * Rejects a request that no subject could make possible.
+ * Rejects a request that the node could not fulfil for any subject.
  * @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE
  */
 export function requireMakeable(

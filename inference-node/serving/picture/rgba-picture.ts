@@ -16,10 +16,7 @@ export function viewAsPixels(bytes: Uint8Array): Uint32Array {
   return new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
 }
 
-/**
- * Frees pixels at once: V8 would otherwise collect several times for a picture. Shared memory
- * stays.
- */
+/** Frees pixels at once: V8 would collect several times for a picture. Shared memory stays. */
 export function freePixels({ buffer, byteLength }: Uint32Array | Uint8Array): void {
   const isOwn = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
   if (isOwn && !buffer.detached) buffer.transfer(0);

@@ -6,9 +6,9 @@ export type OfSides<Value> = readonly [Value, Value, Value, Value];
 
 export type RunInput =
   | { readonly kind: 'mirrored' }
-  /** Surrounded by its own colours, without their shapes. */
+  /** The picture, surrounded by its own colours without their shapes. */
   | { readonly kind: 'framed' }
-  /** Continued by the colours of its edges, by these shares of its own length. */
+  /** The picture, continued by the colours of its edges, by these shares of its own length. */
   | { readonly kind: 'edges'; readonly beyond: OfSides<number> };
 
 /** The sides become 1.5 times the picture's. */

@@ -10,7 +10,7 @@ export const CERTAIN_ABOVE = 250;
  */
 export const UNSURE_SHARE_MIN = { opinion: 0.085, secondLook: 0.13, surerLook: 0.13 } as const;
 type UnsureShares = Readonly<Record<keyof typeof UNSURE_SHARE_MIN, number>>;
-/** Odd, so that it runs through all columns. */
+/** Odd, so that the samples visit all columns. */
 const SAMPLE_STEP = 7;
 
 /** Tables by alpha, 0 or 1. */

@@ -13,7 +13,7 @@ export interface Matte<Alpha extends Uint8Array = Uint8Array> extends Size {
 /** `rgb`: HWC, of the model's input size. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Matte>;
 
-/** Describes what computes. An unknown machine is checked; undefined: at every start. */
+/** What computes. A new machine is checked once, undefined at every start. */
 export type Machine = string | undefined;
 
 export interface Answering {
@@ -34,7 +34,7 @@ export class GraphRefusedError extends Error {}
 export interface RuntimeTools {
   /**
    * Compiles the graph by OpenVINO into `exportTo`. Like `compare` it rejects in bounded time and
-   * memory, with GraphRefusedError if it would again.
+   * memory, with GraphRefusedError if another attempt would fail, too.
    */
   compile(
     model: PreparedModel,
@@ -58,7 +58,10 @@ interface AnswerRecord {
 
 const MACHINES_MAX = 32;
 
-/** Undefined if right, else the fault in one line. Calls `stored` only without a record. */
+/**
+ * Undefined if the answer is right, else the fault in one line. Calls `stored` only if no record
+ * has the answer.
+ */
 export async function checkAnswer(
   model: PreparedModel,
   stored: () => Promise<readonly number[]>,
@@ -100,7 +103,8 @@ function answerRecordPath(preparedPath: string): string {
 }
 
 /**
- * A graph that runs as it is may get a new description: another normalisation is another answer.
+ * What determines an answer. An added model's graph may get a new description, such as another
+ * normalisation.
  */
 export function identityOf(model: PreparedModel): string {
   const { form, sha256, normalisation, colourOrder, activation, outputName } = model;
@@ -125,7 +129,7 @@ function recordIn(value: unknown): AnswerRecord | undefined {
 }
 
 /**
- * A picture made by arithmetic. Integer kernels differ by a level here and there; a CPU whose 8-bit
+ * The check picture. Sound integer kernels differ by a level here and there; a CPU whose 8-bit
  * products saturate in 16-bit sums, or a faulty driver, gives another matte.
  */
 

@@ -1,7 +1,7 @@
 /**
  * OpenVINO runs a prepared graph if it is installed, answers like ONNX Runtime and is faster by
  * enough. Preparing compares the two and records the choice next to the graph, with OpenVINO's
- * compiled graph. A start only reads it.
+ * compiled graph. A start only reads the record.
  */
 import { createHash } from 'node:crypto';
 import { rm, statfs } from 'node:fs/promises';
@@ -44,7 +44,10 @@ const NAME_DIGITS = 8;
 export interface RuntimeOptions {
   readonly wanted: CpuRuntimeChoice;
   readonly openvino: InstalledOpenvino | undefined;
-  /** Compares the two if that was not done, until the signal aborts. Absent: only reads. */
+  /**
+   * Compares OpenVINO with ONNX Runtime if no record does, until the signal aborts. Absent: only
+   * reads the record.
+   */
   readonly comparing?: AbortSignal | undefined;
 }
 
@@ -76,7 +79,7 @@ type RecordedChoice =
       readonly timeShare: number;
       readonly peakBytes: number;
     }
-  /** `reason`: why OpenVINO does not run it. Undefined: it need not. */
+  /** `reason`: why OpenVINO does not run the graph. Undefined: it was not wanted. */
   | { readonly runtime: 'onnxruntime'; readonly reason?: string };
 
 /** Reads the choice that preparing recorded. A machine without a record runs ONNX Runtime. */
@@ -124,7 +127,7 @@ export async function recordedRuntime(
 }
 
 /**
- * Does nothing if a machine of this kind did it.
+ * Compares the runtimes, unless a machine of this kind already did.
  * @throws ModelError `prepare` if OpenVINO is wanted by name and does not answer alike
  */
 export async function prepareRuntime(
@@ -156,12 +159,12 @@ export async function prepareRuntime(
     own = { machine, ...(await compareOnce(model, openvino, path, { tools, signal })) };
   } catch (error) {
     signal.throwIfAborted();
-    // Not recorded: memory or disk may be full only today.
+    // The failure is not recorded: memory or disk may be full only today.
     const reason = notRun(error);
     if (!isRequired(model, options)) return { ...model, runtimeFallback: reason };
     throw refused(model, reason);
   }
-  // Read again: another machine may have written its own meanwhile.
+  // Reads again: another machine may have written its entry meanwhile.
   const others = ((await readRuntimeRecord(model, openvino))?.machines ?? []).filter(
     each => each.machine !== machine,
   );
@@ -216,14 +219,14 @@ function refused({ model }: PreparedModel, reason: string): ModelError {
   return new ModelError('prepare', `${model} (MATTING_CPU_RUNTIME=openvino): ${reason}`);
 }
 
-/** OpenVINO would compile it again for each size. */
+/** OpenVINO would compile such a graph again for each size. */
 function isOfOpenSize({ form }: PreparedModel): boolean {
   return form?.sides !== undefined;
 }
 
 /**
- * MATTING_CPU_RUNTIME=openvino means the service's own models: OpenVINO may be unable to run an
- * added one.
+ * MATTING_CPU_RUNTIME=openvino applies to the service's own models: OpenVINO may be unable to run
+ * an added one.
  */
 function isRequired({ form }: PreparedModel, { wanted }: RuntimeOptions): boolean {
   return wanted === 'openvino' && form === undefined;
@@ -258,7 +261,7 @@ async function compile(path: string, compileTo: (file: string) => Promise<void>)
   let sha256 = '';
   await writeFileWhole(path, async file => {
     await compileTo(file.temporary);
-    // OpenVINO does not report failed writes.
+    // OpenVINO does not report failed writes, so a full disk shows only here.
     const { bavail } = await statfs(file.temporary);
     if (bavail === 0) throw Object.assign(new Error('the disk is full'), { code: 'ENOSPC' });
     sha256 = await hashOpenFile(file.handle);
@@ -266,7 +269,7 @@ async function compile(path: string, compileTo: (file: string) => Promise<void>)
   return sha256;
 }
 
-/** Only a day later, since other releases may still run in the same folder. */
+/** Removes unused files after a day, since other releases may run in the same folder. */
 async function removeUnused(
   { path, recordsBeside = path }: RecordLocation,
   used: readonly string[],

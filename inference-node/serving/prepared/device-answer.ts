@@ -1,4 +1,7 @@
-/** Faults of half precision, of a driver's kernels or of a card show only in a whole model. */
+/**
+ * Checks a model's answer on a GPU: faults of half precision, of a driver's kernels or of a card
+ * show only in a whole model.
+ */
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import {
@@ -27,14 +30,14 @@ interface DeviceAnswerOptions
   readonly machine: Machine;
 }
 
-/** Undefined if they agree, else the fault in one line. */
+/** Undefined if the answer is right, else the fault in one line. */
 export async function checkAnswerOnDevice(
   options: DeviceAnswerOptions,
 ): Promise<string | undefined> {
   return await checkAnswer(options.model, () => storedAnswer(options), options);
 }
 
-/** From the model's ranges if it has some for this size, else from the CPU in fp32, now. */
+/** The answer in the model's ranges if it has some for this size, else the CPU's in fp32, now. */
 async function storedAnswer(options: DeviceAnswerOptions): Promise<readonly number[]> {
   const { model, manifestDirectory, addedModelsDir } = options;
   const { inputWidth: width, inputHeight: height } = model;

@@ -1,6 +1,6 @@
 /**
- * Quantised graphs need CPUs that multiply bytes in one instruction (VNNI, DOTPROD), and several
- * kinds of CPU may share a cache, so names of files have the class.
+ * Classes of CPU. Quantised graphs need CPUs that multiply bytes in one instruction (VNNI,
+ * DOTPROD), and several kinds of CPU may share a cache, so names of files have the class.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -42,11 +42,11 @@ function flagsIn(cpuInfo: string): string[] {
   return line.trim().split(/\s+/);
 }
 
-/** Other flags change with the kernel. */
+/** Vector instructions. Other flags change with the Linux kernel. */
 const VECTOR_FLAG = /^(?:s?sse|avx|amx|fma|f16c|asimd|sve|sme|i8mm|bf16)/;
 const DIGEST_DIGITS = 8;
 
-/** Hypervisors mask some instructions, and keep the processor's name. */
+/** Digests the instructions, since hypervisors mask some and keep the processor's name. */
 export function digestInstructions(cpuInfo = readCpuInfo()): string {
   const flags = flagsIn(cpuInfo).filter(flag => VECTOR_FLAG.test(flag));
   const digest = createHash('sha256').update(flags.sort().join(' ')).digest('hex');
@@ -62,7 +62,7 @@ const INT8_CLASSES: ReadonlySet<string> = new Set([
   'arm64-neon-dotprod',
 ]);
 
-/** Without that int8 is no faster, and on x64 sums of two products saturate at 16 bits. */
+/** Others are no faster with int8, and on x64 their sums of two products saturate at 16 bits. */
 export function carriesInt8(instructionSet: string): boolean {
   return INT8_CLASSES.has(instructionSet);
 }

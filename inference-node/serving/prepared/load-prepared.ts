@@ -29,7 +29,7 @@ export type PrepareProgress =
   | { readonly step: 'compare'; readonly blocks: number }
   /** An added model's graph runs as it is. */
   | { readonly step: 'keep'; readonly reason: string }
-  /** The mended graph is used, although its matte was not compared with the stock form's. */
+  /** The graph with replaced convolutions is used, although its matte was not compared. */
   | { readonly step: 'mended'; readonly reason: string }
   | { readonly step: 'write'; readonly writtenBytes: number }
   | { readonly step: 'answer' }
@@ -37,7 +37,7 @@ export type PrepareProgress =
 
 /**
  * Makes a prepared file and its sidecar from the checked weights at `source`. Returns the file's
- * SHA-256. Undefined: a graph that runs as it is has nothing to mend, which the sidecar notes.
+ * SHA-256. Undefined: the weights file runs as it is, which the sidecar notes.
  */
 export type MakePrepared = (
   source: string,
@@ -53,7 +53,7 @@ export interface LoadOptions extends WeightsFolders {
   readonly inputSize?: Size | undefined;
   readonly precision?: Precision | 'auto';
   readonly provider: ExecutionProvider;
-  /** Class of CPU of the file. Undefined: this machine's. */
+  /** CPU class that the file is for. Undefined: this machine's. */
   readonly instructionSet?: string | undefined;
   readonly answering: Answering;
   readonly make: MakePrepared;
@@ -189,14 +189,14 @@ function peakBytesOf(model: PreparedModel, { measured, graph }: ModelManifest): 
 function formOf({ graph, inputSize, fit = 'stretch', inverted }: ModelManifest): GraphForm {
   const { inputType = 'float32', layout = 'nchw', trimap } = graph;
   const { multipleOf, min, max } = inputSize;
-  // Omitted if it says nothing, so that a model keeps the checksum that fleets know.
+  // `min` is left out if it equals `multipleOf`, so that models keep the checksum they had before.
   const least = min > multipleOf && { min };
   const sides = fit === 'short-side' && { sides: { multipleOf, ...least, max } };
   const form = { inputType, layout, fit, ...sides, inverted: inverted === true };
   return trimap ? { ...form, trimap } : form;
 }
 
-/** The weights file itself, in the folder of its external data. */
+/** Describes the weights file itself, which lies next to its external data. */
 export function describeAsItIs(
   source: string,
   key: PreparedKey,

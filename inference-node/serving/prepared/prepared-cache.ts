@@ -113,7 +113,7 @@ async function checkSidecar(
   return { state: 'ready', path, sha256: sidecar.sha256 };
 }
 
-/** A sidecar without a graph, with the checksum of the weights file. */
+/** True if a sidecar without a graph notes that the weights file runs as it is. */
 async function isNoted(path: string, manifest: ModelManifest, key: PreparedKey): Promise<boolean> {
   if (manifest.graph.dynamic === undefined) return false;
   const file = manifest.files.find(({ name }) => name === manifest.graph.file);
@@ -167,7 +167,7 @@ export async function listPrepared(
 const PREPARED_NAME = /_r(\d+)\.onnx$/;
 /** Suffix of files next to a graph. A graph that runs as it is has only these. */
 const BESIDE_PREPARED = /(?<=_r\d+\.onnx)\..*$/;
-/** Graphs for several images at once, TensorRT or WebGPU, of releases up to 0.2.0. */
+/** Files of releases up to 0.2.0: graphs for several images at once, TensorRT or WebGPU. */
 const GONE_NAME = /_n\d+_r\d+\.onnx$|_(tensorrt|webgpu)_/;
 const RANGES_IN_NAME = /(?<=_int8)-[0-9a-f]+/;
 
@@ -195,9 +195,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
   }
 }
 
-/**
- * A newer revision supersedes a file, and so does one used later that differs only in its ranges.
- */
+/** A newer revision supersedes a file, as does a file with other ranges that was used later. */
 function isSuperseded(name: string, lastUses: ReadonlyMap<string, number>): boolean {
   if (GONE_NAME.test(name)) return true;
   if (Number(PREPARED_NAME.exec(name)?.[1]) < PREPARER_REVISION) return true;

@@ -35,7 +35,7 @@ export interface Ranges {
   /** SHA-256 of the weights file that they were measured on, hexadecimal. */
   readonly weightsSha256: string;
   readonly inputSize: number;
-  /** Fraction of a value's numbers beyond each end. */
+  /** Fraction of a value's numbers that may lie beyond each end of its range. */
   readonly quantile: number;
   /** Limit of a range, in percent of the median of the photos' own ends. Absent: no limit. */
   readonly percentOfMedianMax?: number;
@@ -113,7 +113,7 @@ export function parseRanges(json: string, file: string): Ranges {
   for (const [name, [lower, upper]] of ranges) {
     const wrong = (expected: string) =>
       fieldError(file, `ranges[${JSON.stringify(name)}]`, expected);
-    // Padding is zero, and must be a byte.
+    // Padding is zero, so a byte must stand for 0.
     if (lower > 0 || upper < 0) throw wrong('must begin at most at 0 and end at least there');
     if (lower >= upper) throw wrong('must begin below its end');
   }

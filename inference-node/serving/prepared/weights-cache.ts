@@ -41,7 +41,7 @@ export function weightsPath(cacheDir: string, manifest: ModelManifest, file: Wei
   return join(weightsDirectory(cacheDir, manifest), file.name);
 }
 
-/** Checks by its record, or else by its hash. `keeps`: writes a record. */
+/** Checks a file by its record, or else by its hash. `keeps`: writes a record. */
 async function checkWeightsFile(
   path: string,
   file: WeightsFile,
@@ -61,13 +61,13 @@ async function checkWeightsFile(
   return { state: 'checked' };
 }
 
-/** Only right after the file's SHA-256 matched the manifest's. */
+/** Call it only right after the file's SHA-256 matched the manifest's. */
 export async function recordChecked(path: string, file: WeightsFile): Promise<void> {
   const record = await describe(path, file);
   if (record !== null) await writeRecord(recordPath(path), record);
 }
 
-/** The first that passes; else an altered one before a missing one. */
+/** The first file that passes, else an altered one, else a missing one. */
 export async function findWeightsFile(
   { cacheDir, weightsDir }: WeightsFolders,
   manifest: ModelManifest,

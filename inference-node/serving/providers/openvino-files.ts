@@ -62,7 +62,7 @@ export type OpenvinoState =
   | { readonly state: 'unusable'; readonly folder: string; readonly reason: string }
   | { readonly state: 'installed'; readonly folder: string; readonly library: string };
 
-/** Undefined: it runs here; else in one line why not. */
+/** Why OpenVINO does not run here, in one line. Undefined: it does. */
 export function openvinoRefusal(): string | undefined {
   if (platform() !== 'linux' || arch() !== 'x64')
     return `it is for Linux on x64, not ${platform()} on ${arch()}`;
@@ -74,7 +74,7 @@ export function openvinoFolder(providerDir: string): string {
   return path.join(providerDir, `openvino-${OPENVINO_VERSION}-${platform()}-${arch()}`);
 }
 
-/** Checks sizes; `hashed`: checksums too, a tenth of a second. */
+/** Checks the sizes, with `hashed` also the checksums, which takes a tenth of a second. */
 export async function readOpenvino(
   providerDir: string,
   { hashed }: { readonly hashed: boolean },

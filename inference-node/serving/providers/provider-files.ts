@@ -1,6 +1,6 @@
 /**
  * The folder of an installed provider. ONNX Runtime finds providers only in its own folder, so this
- * one has a copy of its native files, and fits one version of the runtime.
+ * folder has a copy of the runtime's native files, and fits one version of the runtime.
  */
 
 import { access, constants, readFile } from 'node:fs/promises';
@@ -64,7 +64,7 @@ export function installedFolder(providerDir: string): string {
   return path.join(providerDir, `onnxruntime-${runtimeVersion()}-${platform()}-${arch()}`);
 }
 
-/** Checks sizes; `hashed`: checksums too, a second. */
+/** Checks the sizes, with `hashed` also the checksums, which takes a second. */
 export async function readInstalled(
   providerDir: string,
   { hashed }: { readonly hashed: boolean },
@@ -106,7 +106,7 @@ function parseRecord(text: string): InstalledRecord | undefined {
   if (!Array.isArray(files) || !Array.isArray(libraryFolders)) return undefined;
   const sound = files.every(
     file =>
-      // Earlier versions installed further files.
+      // Accepts any name, since records of earlier versions list further files.
       /^\w[\w.]+$/.test(file?.name) &&
       Number.isInteger(file.bytes) &&
       /^[0-9a-f]{64}$/.test(file.sha256),

@@ -35,7 +35,7 @@ function reply(message: FromEngine, parts?: readonly Uint8Array[]): Promise<void
 async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   if (head.kind === 'init') {
     try {
-      // Before the graph takes memory: loading may already exhaust it.
+      // Done before the graph takes memory: loading may already exhaust it.
       if (head.spec.form !== undefined) raiseOomScore('addedEngine');
       const loaded = await LoadedModel.load(head.spec, parts[0]);
       model = loaded.model;
@@ -48,14 +48,14 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
     return;
   }
   const { id } = head;
-  // The kernel buffers so small a frame at once, so it leaves before the run blocks this loop.
+  // The kernel buffers such a small frame at once, so it leaves before the run blocks this loop.
   void reply({ kind: 'started', id });
   try {
     if (model === undefined) throw new Error('a run before the model was loaded');
     const [rgb] = parts;
     if (rgb === undefined) throw new Error('a run without a picture');
     const { alpha, size } = await model.run(rgb, head.size);
-    // The model reuses this memory: send it before another run begins.
+    // Sends the alpha before another run begins, since the model reuses this memory.
     await reply({ kind: 'done', id, size }, [alpha]);
   } catch (error) {
     const ofPicture = error instanceof NoMatteError;

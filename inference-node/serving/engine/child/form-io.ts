@@ -1,6 +1,6 @@
 /**
- * Converts between pictures and a graph that runs as its maker wrote it: element types, axis order,
- * fixed batch sizes, letterboxes, mattes of any type and shape.
+ * Converts between pictures and an added model's graph, which runs as its maker wrote it: element
+ * types, axis order, fixed batch sizes, letterboxes, mattes of any type and shape.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type Activation, channelsOf, type GraphForm } from '../../models/prepared-model.ts';
@@ -94,10 +94,7 @@ function requireInput(spec: IoSpec, form: GraphForm, { type, shape }: TensorFact
 /** Largest fixed batch of a graph. The batch repeats the same picture. */
 export const IMAGES_MAX = 8;
 
-/**
- * Refuses a picture that would write outside of the tensor's rows: the runtime does not check a
- * box.
- */
+/** Refuses a picture that does not fit into the tensor: nothing else checks where its rows go. */
 function requirePicture(whole: Size, form: GraphForm, rgb: Uint8Array, size: Size): void {
   const { width, height } = size;
   const { fit } = form;
@@ -186,7 +183,7 @@ class Canvas {
     return last ? [channel, this.#count] : [channel * this.size.width * this.size.height, 1];
   }
 
-  /** Pads with black, which a trimap reads as surely background. */
+  /** Pads with black. A black trimap means surely background. */
   #resize(size: Size): void {
     const { fit, inputType } = this.#form;
     const boxed = fit === 'letterbox' || fit === 'top-left';
@@ -208,7 +205,7 @@ class Canvas {
   }
 }
 
-/** Opacity, 0 to 1, of a pixel's value. For two classes the value is the second minus the first. */
+/** Opacity, 0 to 1, of an output's value: for two classes, of the second minus the first. */
 const OPACITIES: Readonly<Record<Activation, (value: number) => number>> = {
   none: value => value,
   sigmoid,
@@ -304,8 +301,8 @@ export function numbersOf({ type, data, dims }: GraphValue): ArrayLike<number> {
 }
 
 /**
- * If the matte has another size, the part's edge lies between pixels, so each pixel interpolates
- * its neighbours and nothing shifts by a fraction of a pixel.
+ * Cuts the padding off. In a matte of another size, the cut lies between pixels, so each pixel
+ * interpolates its neighbours and nothing shifts by a fraction of a pixel.
  */
 function cutOut(matte: Matte, canvas: Size, placement: Placement): Matte {
   const { alpha, size } = matte;

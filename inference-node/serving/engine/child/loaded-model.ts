@@ -17,7 +17,7 @@ export type { RuntimeSpec, Session };
 const WARM_UP_RUNS_CPU = 1;
 const WARM_UP_RUNS_GPU = 2;
 
-/** Checks again: a load may come hours after the start's check. 0.15 s for 176 MB. */
+/** Checks the file again: a load may come hours after the start's check. 0.15 s for 176 MB. */
 async function requireUnaltered(path: string, sha256: string | undefined): Promise<void> {
   if (sha256 === undefined) return;
   if ((await hashFile(path)) === sha256) return;
@@ -54,9 +54,9 @@ export class LoadedModel {
   }
 
   /**
-   * A maker's graph may fail on one picture: it divides by zero on a flat one, a layer is larger
-   * than a narrow one, or memory runs out. If it still answers the check picture, the engine is
-   * sound.
+   * An added model's graph may fail on one picture: it divides by zero on a flat one, a layer is
+   * larger than a narrow one, or memory runs out. If it still answers the check picture, the engine
+   * is sound.
    * @param rgb HWC bytes
    * @returns an alpha that is valid until the next run
    * @throws NoMatteError if the picture is at fault
@@ -76,12 +76,12 @@ export class LoadedModel {
       await answerOf(this.#graph, this.#graph.io.input(this.#checkPicture()));
       return true;
     } catch {
-      // The caller reports the first error.
+      // The caller reports the error of the first run.
       return false;
     }
   }
 
-  /** A prepared graph gets flat grey, on which rescaling by minimum and maximum gives 0/0. */
+  /** Flat grey for a prepared graph: if it rescaled by minimum and maximum, it would give 0/0. */
   #checkPicture(): Uint8Array {
     const { inputWidth, inputHeight, form } = this.#spec;
     if (form !== undefined) return drawCheckInput(this.#spec);
@@ -128,7 +128,7 @@ async function loadGraph(spec: SessionSpec, source: string | Uint8Array): Promis
   return { session, io: formIo(spec, form, { input, output }) };
 }
 
-/** Imports the runtime of the model alone: each takes tens of megabytes. */
+/** Imports only the model's own runtime, since each takes tens of megabytes. */
 export async function openSession(
   spec: RuntimeSpec,
   source: string | Uint8Array,

@@ -14,9 +14,7 @@ interface MappedFile {
   letGo(): void;
 }
 
-/**
- * Maps a file until the process ends. If the file is shortened later, reading it ends the process.
- */
+/** Maps a file until the process ends. Reading a file that was shortened ends the process. */
 export function mapFile(path: string): MappedFile {
   const libc = koffi.load(null);
   const mmap = libc.func('void *mmap(void *, size_t, int, int, int, int64)');

@@ -8,22 +8,22 @@ const LOG_SEVERITY_ERROR = 3;
 
 /**
  * Microseconds that a thread spins for the others of its engine, if engines of other models run on
- * its cores. The plan `standard` on two saturated cores made 1.07 times the images a second (five
- * rounds, 1.02 to 1.13), and a single caller waited no longer.
+ * its cores. The plan `standard` on two saturated cores made 1.07 times the images a second, and a
+ * single caller waited no longer.
  */
 const SHARED_SPIN_US = '300';
 
 /**
- * Spinning stays on if a model has the cores alone: without it ISNet on two cores took 3 % longer.
- * The optimised graph is not saved: it would load in 0.25 s instead of 0.5 s, but add 176 MB bound
- * to instruction set and runtime.
+ * Threads spin if a model has the cores alone: without that ISNet on two cores took 3 % longer. The
+ * optimised graph is not saved: it would load in 0.25 s instead of 0.5 s, but add 176 MB bound to
+ * instruction set and runtime.
  */
 function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
   return {
     executionProviders: [spec.provider],
     graphOptimizationLevel: 'all',
     executionMode: 'sequential',
-    // The default is the host's cores, whatever the cgroup allows.
+    // By default the runtime counts the host's cores, whatever the cgroup allows.
     intraOpNumThreads: spec.intraOpThreads,
     interOpNumThreads: 1,
     // With the pattern, ISNet at 1024x1024 holds twice the memory (1.8 GB) and is no faster.
@@ -42,7 +42,9 @@ function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
 
 const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
 
-/** A node without a CUDA kernel runs on the CPU, with copies both ways. Only this logs it. */
+/**
+ * A graph's node without a CUDA kernel runs on the CPU, with copies both ways. Only this logs it.
+ */
 export async function openOnnxSession(
   spec: RuntimeSpec,
   source: string | Uint8Array,

@@ -1,6 +1,4 @@
-/**
- * OpenVINO on a CPU, through its C interface (openvino/c/openvino.h) and koffi. It sends nothing.
- */
+/** OpenVINO on a CPU, by its C interface (openvino/c/openvino.h) and koffi. It sends nothing. */
 import { createHash } from 'node:crypto';
 import koffi, { type TypeObject } from 'koffi';
 import { type CompiledGraph, channelsOf, type GraphForm } from '../../models/prepared-model.ts';
@@ -129,7 +127,7 @@ function compile(library: Openvino, core: Handle, path: string, spec: RuntimeSpe
 }
 
 /**
- * Every size must be fixed before a run. A maker's graph may leave sizes open, even to a picture's
+ * Requires a fixed size of every tensor. A maker's graph may leave sizes open, even to a picture's
  * content. OpenVINO allocates for them during a run, and if that fails, 2026.4 silently answers
  * with the previous picture's matte.
  */
@@ -155,8 +153,7 @@ function rangeOf(size: number): Range {
 }
 
 /**
- * OpenVINO copies the restored model, and reads only 0.5 MB of the file again, so the rest need not
- * stay in each engine's memory.
+ * Releases the file's pages: OpenVINO copies the model, and reads only 0.5 MB of the file again.
  */
 function restore(library: Openvino, core: Handle, { path, sha256 }: CompiledGraph): Handle {
   const file = mapFile(path);
@@ -182,7 +179,7 @@ interface Ports {
   readonly wanted: string | undefined;
 }
 
-/** OpenVINO returns any of a tensor's names, so this looks up `wanted` too. */
+/** OpenVINO may return another of a tensor's names, so this looks up `wanted` too. */
 function factsOf(library: Openvino, compiled: Handle, { count, portAt, portNamed, wanted }: Ports) {
   const length = Number(made(out => count(compiled, out)));
   const facts = Array.from({ length }, (_none, index) => {

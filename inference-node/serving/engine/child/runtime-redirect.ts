@@ -1,6 +1,6 @@
 /**
- * ONNX Runtime's native part looks for providers only in its own folder, and npm empties the
- * package's, so this loads it from an installed provider's folder. Import before onnxruntime-node.
+ * Loads ONNX Runtime's native part from an installed provider's folder: it looks for providers only
+ * in its own folder, and npm empties that of the package. Import it before onnxruntime-node.
  */
 import { registerHooks } from 'node:module';
 import path from 'node:path';

@@ -18,7 +18,7 @@ import { openEnginePool } from '../pool/open-engine-pool.ts';
 
 /** Rounds of each runtime. The fastest counts, since disturbances only slow a run. */
 const ROUNDS = 5;
-/** Rounds if the ratio is near the limit, so that equal machines choose equally. */
+/** Rounds if the ratio is near TIME_SHARE_MAX, so that equal machines choose equally. */
 const ROUNDS_NEAR = 20;
 const NEAR = 0.06;
 /** Two rounds suffice for runs of this many processor ticks (10 ms). BiRefNet lite takes 800. */
@@ -29,7 +29,10 @@ const CLOSE_MAX_MS = 5_000;
 const COMPILE_MAX_MS = 120_000;
 const COMPARE_MAX_MS = 600_000;
 
-/** Messages of OpenVINO's functions that read the graph, and of an engine about open sizes. */
+/**
+ * Messages of OpenVINO's functions that read the graph, and of an engine about open sizes, mean
+ * that it refuses the graph.
+ */
 const REFUSES =
   /\bov_(?:core_read_model|model_reshape_single_input|core_compile_model_props) failed|a size in the graph is open/;
 
@@ -85,7 +88,7 @@ async function bounded<T>(
   try {
     return await work(signal);
   } catch (error) {
-    // Engines that the signal ended report only that they were closed.
+    // The errors of engines that the signal ended say only that they were closed.
     signal.throwIfAborted();
     throw error;
   }
@@ -98,7 +101,6 @@ interface Best {
 }
 
 function openAlone(model: PreparedModel, { childEnv, signal }: AloneOptions) {
-  // The caller logs the outcome.
   const log = pino({ level: 'silent' });
   const pool: EnginePool = openEnginePool({
     ...{ model, engines: 1, threadsPerEngine: 1, childEnv, log },

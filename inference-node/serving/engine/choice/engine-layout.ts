@@ -22,7 +22,7 @@ export interface EngineLayout {
 export interface LayoutInputs {
   readonly provider: ExecutionProvider;
   readonly cpuShare: number;
-  /** Most engines that fit next to the pictures, in memory and in the GPU's. */
+  /** Most engines that fit next to the pictures, in main memory and in that of the GPU. */
   readonly enginesMax: number;
 }
 
@@ -54,8 +54,8 @@ export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
 }
 
 /**
- * On a CPU a smaller opinion or second look gets half the first model's engines: it runs only if
- * the matte is unsure, so more engines would wait for cores, not for pictures.
+ * On a CPU an opinion or second look by a smaller model gets half the first model's engines: it
+ * runs only if the matte is unsure, so more engines would wait for cores, not for pictures.
  */
 export function enginesOf(
   { model, role }: PlanModel,
@@ -74,7 +74,7 @@ function pixelsOf(model: PreparedModel): number {
 
 /**
  * CPUs by the strictest limit of scheduler and control groups. A quota of 150 ms in 100 ms is 1.5.
- * ONNX Runtime itself counts the host's cores.
+ * ONNX Runtime itself would count the host's cores.
  */
 export async function readCpuShare({
   cgroupRoot = '/sys/fs/cgroup',
@@ -102,7 +102,7 @@ export async function readCpuShare({
   return Math.min(parallelism, ...quotas);
 }
 
-/** In a container only the mount itself may exist. */
+/** The folders from the group's up to the mount. Often a container has only the mount. */
 function upwards(mount: string, group: string): string[] {
   const names = group.split('/').filter(name => name !== '' && name !== '..');
   return names.map((_, i) => path.join(mount, ...names.slice(0, names.length - i))).concat(mount);

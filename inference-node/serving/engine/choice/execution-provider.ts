@@ -1,7 +1,7 @@
 /**
- * Nothing falls back silently: a provider that the operator names runs, or the node does not start.
- * A driver may hang or crash, so a separate process first runs a small graph on the GPU, and its
- * answer is compared with the CPU's.
+ * Chooses the provider. Nothing falls back silently: a provider that the operator names runs, or
+ * the node does not start. A driver may hang or crash, so a separate process first runs a small
+ * graph on the GPU, and its answer is compared with the CPU's.
  */
 import type { ExecutionProvider } from '../../models/prepared-model.ts';
 import { drawCheckPicture, type Matte } from '../../prepared/answer-check.ts';

@@ -30,7 +30,7 @@ export const PROBE_SPEC: Omit<SessionSpec, 'provider'> = {
   activation: 'none',
   intraOpThreads: 1,
   sharesCores: false,
-  // A GPU that leaves a convolution to the CPU does not count.
+  // If a GPU leaves a convolution to the CPU, the probe fails.
   allowCpuNodes: false,
 };
 

@@ -15,7 +15,7 @@ export async function findGpus(childEnv: Environment) {
   return { gpus, tryCuda: (engineEnv: Environment) => tryCuda(gpus, engineEnv) };
 }
 
-/** Without a list it tries CUDA's first device. */
+/** Tries every listed GPU, or CUDA's first device if there is no list. */
 async function tryCuda(gpus: GpuListing, childEnv: Environment): Promise<readonly GpuAttempt[]> {
   const named =
     gpus.state === 'listed'

@@ -63,7 +63,7 @@ interface RunOnceOptions {
   readonly killWaitMaxMs?: number;
 }
 
-/** Resolves once the process is gone. Rejects also if it does not die. */
+/** Resolves once the process is gone. Rejects if it is stuck, too. */
 export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
   const { spec, graph, rgb, size, childEnv, timeoutMs, memoryMaxBytes, killWaitMaxMs } = options;
   const { promise, resolve, reject } = Promise.withResolvers<Matte<Buffer>>();
@@ -97,7 +97,7 @@ export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
       const stuck = `process ${child.pid} was killed and does not die`;
       reject(new Error(failure === undefined ? stuck : `${explain(failure, output)}; ${stuck}`));
     },
-    // All of its standard error has arrived by now.
+    // By now all of the process's standard error has arrived.
     onExit: exit => {
       clearTimeout(timer);
       if (matte !== undefined) return resolve(matte);

@@ -1,7 +1,4 @@
-/**
- * Lists NVIDIA GPUs by the driver's command: inside this process a hanging driver would stop the
- * node.
- */
+/** Lists NVIDIA GPUs by the driver's command: a driver that hangs here would stop the node. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -63,7 +60,7 @@ export async function listGpus(env: Readonly<Record<string, string>>): Promise<G
 function parseRow(line: string): { gpu: GpuFacts; mig: boolean } | undefined {
   const [index, id, name, memoryMib, driver, mig] = line.split(',').map(text => text.trim());
   if (!id?.startsWith('GPU-') || name === undefined || driver === undefined) return undefined;
-  // A GPU that shares the system's memory reports text here.
+  // For a GPU that shares the system's memory the driver prints text here.
   const memoryBytes = (Number(memoryMib) || 0) * BYTES_PER_MIB;
   const gpu = { id, index: Number(index), name, memoryBytes, driver };
   return { gpu, mig: mig === 'Enabled' };
@@ -76,7 +73,7 @@ function migDevices(gpu: GpuFacts, listing: string): GpuFacts[] {
     index = Number(GPU_LINE.exec(line)?.[1] ?? index);
     const [, profile, id] = MIG_LINE.exec(line) ?? [];
     if (index !== gpu.index || profile === undefined || id === undefined) continue;
-    // The name holds the gigabytes: 1g.10gb.
+    // The profile's name states the gigabytes: 1g.10gb.
     const gigabytes = Number(/(\d+)gb/.exec(profile)?.[1] ?? 0);
     const name = `${gpu.name} MIG ${profile}`;
     found.push({ ...gpu, id, name, memoryBytes: gigabytes * 1024 ** 3 });
@@ -126,7 +123,7 @@ function runSmi(
       }
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'ENOENT') return resolve({ state: 'missing' });
-      // An exit leaves the whole output. A kill, or too much output, cuts it off anywhere.
+      // The output is whole after an exit. A kill, or too much output, cuts it off anywhere.
       const whole = typeof code === 'number' ? stdout : undefined;
       failed(stderr || linesNotOfGpus(stdout) || error.message, whole);
     });

@@ -7,22 +7,24 @@ import type { GpuDevice } from '../devices/gpu-device.ts';
 export type EnginePriority = 'sync' | 'async';
 
 export interface EngineRun {
-  /**
-   * HWC in RGB order, 3 bytes a pixel of `size`. A fourth byte is the trimap, if the model takes
-   * one.
-   */
+  /** HWC in RGB order, 3 bytes a pixel of `size`. A fourth byte is the trimap, for some models. */
   readonly rgb: Uint8Array;
-  /** The picture's size within the input (models/input-size.ts). Undefined: all of it. */
+  /** The picture's size within the input (models/input-size.ts). Undefined: the whole input. */
   readonly size?: Size | undefined;
   readonly priority: EnginePriority;
   /** Aborting removes a waiting run from the queue, and drops the result of a running one. */
   readonly signal: AbortSignal;
-  /** Fails with ENGINE_LOST if every engine is lost, but waits for the pool's first load. */
+  /**
+   * The run fails with ENGINE_LOST if all engines are lost, but waits for the pool's first load.
+   */
   readonly failsWhenDown?: boolean;
 }
 
 export interface EngineResult {
-  /** One byte a pixel of `size`, 255 opaque. Never rescaled per image. */
+  /**
+   * One byte a pixel of `size`, 255 opaque. Its values are never stretched to their own minimum and
+   * maximum.
+   */
   readonly alpha: Buffer;
   readonly size: Size;
   readonly waitMs: number;
@@ -45,17 +47,17 @@ export interface EnginePoolSnapshot {
 }
 
 /**
- * refused: the model makes no matte of this picture, but does of the check picture. failed: the
- * engine reported an error. lost: its engine died during the run. dropped: the caller had left.
+ * refused: the model makes no matte of this picture, but makes one of the check picture. failed:
+ * the engine reported an error. lost: its engine died during the run. dropped: the caller had left.
  */
 export const RUN_OUTCOMES = ['succeeded', 'refused', 'failed', 'lost', 'dropped'] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 
 /**
- * Counted when an engine ended or was killed. load: before it was ready. idle: between runs. run:
- * during a run. watchdog: its run took too long. fault: its run reported an error, so its context
- * is not trusted. device: its GPU is lost. shortage: other programs left its run too little GPU
- * memory. memory: an added model took or kept more than its limit (engine-bounds.ts).
+ * Why an engine ended or was killed. load: before it was ready. idle: between runs. run: during
+ * one. watchdog: its run took too long. fault: its run reported an error, so its context is not
+ * trusted. device: its GPU is lost. shortage: other programs left its run too little GPU memory.
+ * memory: an added model took or kept more than its limit (engine-bounds.ts).
  */
 export const ENGINE_DEATH_CAUSES = [
   'load',
@@ -105,8 +107,8 @@ export interface EnginePool {
   processes(): EngineProcess[];
   onChange(listener: () => void): () => void;
   /**
-   * Runs have `graceMs`, then are killed. Settles even if stuck processes remain. A later call can
-   * shorten the time.
+   * Running runs have `graceMs`, then they are killed. Settles even if stuck processes remain. A
+   * later call can shorten the time.
    */
   close(graceMs: number): Promise<void>;
 }
@@ -116,7 +118,9 @@ export interface EngineTiming {
   /** A run may take the greater of this and `runTimeoutMeans` times the running mean. */
   readonly runTimeoutMinMs: number;
   readonly runTimeoutMeans: number;
-  /** Before the first, second, … respawn without a successful run in between. The last repeats. */
+  /**
+   * Delays before the first, second, … restart without a successful run between. The last repeats.
+   */
   readonly respawnDelaysMs: readonly [number, ...number[]];
   readonly killWaitMaxMs: number;
 }

@@ -39,7 +39,7 @@ export const LOAD_TIMEOUT_MS = 300_000;
 /** Far above any run on a useful machine, and below the 120 s that a caller waits. */
 export const RUN_TIMEOUT_MIN_MS = 10_000;
 export const RUN_TIMEOUT_MEANS = 20;
-/** The first is immediate: most deaths are due to one image, and the next one waits. */
+/** The first restart is immediate: most deaths are due to one image, and the next image waits. */
 export const RESPAWN_DELAYS_MS = [0, 1000, 2000, 5000, 10_000] as const;
 
 const OVER: readonly EngineState[] = ['stopping', 'stuck', 'closed'];
@@ -48,7 +48,7 @@ const LOADING_LOG_INTERVAL_MS = 30_000;
 
 const LAST_WORDS_LENGTH_MAX = 4096;
 
-/** Unknown: later than any other engine, yet usable in sums. */
+/** A stuck engine is free at an unknown time. This is later than any other, yet usable in sums. */
 const STUCK_FREE_IN_MS = 3_600_000;
 
 export interface EngineLoss {
@@ -152,7 +152,7 @@ export class Engine {
     else opening.take(this, () => this.#spawn());
   }
 
-  /** Ends the process and calls onLoss for its image. The pool then closes the engine. */
+  /** Ends the process and calls onLoss for its image. The pool closes the engine afterwards. */
   loseDevice(reason: string): void {
     if (this.#state !== 'down' && !OVER.includes(this.#state)) this.#stop('device', reason);
   }
@@ -199,7 +199,7 @@ export class Engine {
     });
   }
 
-  /** Kills its process in any state, without onLoss: the caller settles its task. */
+  /** Kills the process in any state, without onLoss: the caller settles its task. */
   close(): void {
     if (this.#state === 'closed') return;
     this.#disarm();
@@ -215,7 +215,7 @@ export class Engine {
     this.#sinceMs = performance.now();
   }
 
-  /** Reads frames that have arrived before it expires: this event loop itself may be late. */
+  /** At the end, frames that have arrived are read first: this event loop may be late. */
   #arm(ms: number, expired: () => void): void {
     clearTimeout(this.#timer);
     const timer = setTimeout(() => {
@@ -293,13 +293,14 @@ export class Engine {
   }
 
   /**
-   * If the engine has a memory limit of its own, the picture takes too much, not other programs.
+   * False for an engine with a memory limit of its own: there the picture takes too much, not other
+   * programs.
    */
   #isShort(message: string): boolean {
     return this.#options.bounds.dataBytesMax === undefined && saysMemoryIsShort(message);
   }
 
-  /** The run succeeded, but its engine may still end for the memory that it keeps. */
+  /** The run succeeded, but its engine may still be stopped for the memory that it keeps. */
   #endRun(): void {
     this.#disarm();
     this.#task = undefined;
@@ -310,7 +311,7 @@ export class Engine {
     else this.#stop('memory', tooMuch);
   }
 
-  /** Nothing counts memory that an engine keeps, and a runtime frees it only with its process. */
+  /** A runtime frees memory that it keeps only at its end, and admission does not count it. */
   #describeTooMuch(): string | undefined {
     const { resident } = this.#options.bounds;
     if (resident === undefined) return undefined;
@@ -350,7 +351,7 @@ export class Engine {
     this.#respawnAtMs = performance.now() + delayMs;
     const before = this.#state;
     this.#enter('down');
-    // If the engine was killed, onLoss was called then.
+    // If we killed the engine, onLoss was called then.
     if (!OVER.includes(before)) this.#lose(this.#describeEnd(exit, before));
     // The listener may have closed it.
     if (this.#state !== 'down') return;
@@ -376,7 +377,7 @@ export class Engine {
     const how = error?.message ?? `signal ${signal}, code ${code}`;
     const message = `the process ended: ${how}`;
     const cause = this.#causeIn(before);
-    // Without a limit the machine is out of memory, whatever the picture.
+    // An engine without a limit died because the machine is out of memory, whatever the picture.
     const isOver =
       this.#options.bounds.dataBytesMax !== undefined && saysMemoryRanOut(this.#outputTail);
     return { cause: cause === 'run' && isOver ? 'memory' : cause, message, broken: false } as const;

@@ -13,7 +13,7 @@ export function estimateWaitMs({ freeInMs, queued, inferMs }: WaitInputs): numbe
   return Math.min(...free);
 }
 
-/** Twelve runs after a change, the mean has moved by nine tenths of it. */
+/** Twelve runs after a change, the mean has followed nine tenths of it. */
 const WEIGHT_OF_NEWEST = 0.2;
 
 export class RunningMean {

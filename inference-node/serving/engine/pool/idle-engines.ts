@@ -1,7 +1,7 @@
 /**
- * Engines that end after a time without images; the next image loads them again. Their memory stays
+ * Engines that end after a time without images. The next image loads them again. Their memory stays
  * counted, so an admitted image finds room. Unloaded engines count as ready, so that the node
- * serves. Engines that cannot be loaded again fail the pool, and the node ends.
+ * serves. If they cannot be loaded again, the pool fails and the node ends.
  */
 import { within } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -109,7 +109,7 @@ export class IdleEngines implements EnginePool {
   #load(): Promise<EnginePool> {
     this.#loadSinceMs = performance.now();
     const loaded = this.#openEngines();
-    // Images that wait handle the rejection, but there may be none.
+    // Waiting images handle the rejection, but there may be none.
     loaded.catch(error => this.#failed(error));
     this.#changed();
     return loaded;
@@ -148,7 +148,7 @@ export class IdleEngines implements EnginePool {
 
   #unload(): void {
     const pool = this.#pool;
-    // A failed pool stays: by its state the node ends.
+    // A failed pool stays, since the node ends by its state.
     if (pool === undefined || pool.snapshot().state === 'failed') return;
     this.#inferMs = pool.snapshot().inferMs;
     this.#isReady = false;
@@ -171,7 +171,6 @@ async function untilGone(pool: EnginePool): Promise<void> {
 }
 
 function stuck(): Error {
-  // Not a ContractError: that would leave the node ready, although stuck processes keep it from
-  // loading.
+  // A ContractError would leave the node ready, although stuck processes prevent a load.
   return new Error('the engines before these were killed and do not die');
 }

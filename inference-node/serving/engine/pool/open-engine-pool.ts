@@ -1,16 +1,16 @@
 /**
  * The engine pool over child processes: one queue, each engine one run at a time.
  *
- *   picture   queued ──► running ──► settled
- *             Back to queued if the engine dies before the run begins
- *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
- *             starting ──an engine says that the model cannot be loaded──► failed
- *             any ──more than half of the engines stuck, or the GPU lost──► failed
- *             closing (from any): no run is taken, running ones have their grace
+ * |   picture   queued ──► running ──► settled
+ * |             Back to queued if the engine dies before the run begins
+ * |   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
+ * |             starting ──an engine says that the model cannot be loaded──► failed
+ * |             any ──more than half of the engines stuck, or the GPU lost──► failed
+ * |             closing (from any): no run is taken, running ones have their grace
  *
- * No run is sent ahead to a busy engine, whose blocked loop would not read it (15.0 ms a run with
- * and without at best, 18 instead of 22 on a loaded machine). So a waiting run is lost with no
- * engine, and a sync one can overtake it.
+ * A busy engine gets no run ahead: its blocked loop would not read it. At best that would gain
+ * nothing (15.0 ms a run either way), on a loaded machine 4 of 22 ms. So a waiting run is not lost
+ * with an engine, and a sync run can overtake it.
  */
 
 import { createHash } from 'node:crypto';
@@ -48,7 +48,7 @@ import { type EngineDeath, FAILURE_WINDOW_MS, FailureRule } from './failure-rule
 import { RunQueue } from './run-queue.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 
-/** A last limit after the node's admission, which is far lower: 400 MB of pictures at 1024x1024. */
+/** A last limit after that of admission, which is far lower: 400 MB of pictures at 1024x1024. */
 const QUEUED_RUNS_MAX = 128;
 const DISPATCHES_MAX = 4;
 /** Processes that do not die show a broken driver, device or disk: other nodes do better. */
@@ -80,7 +80,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   readonly #counters = new EngineCounters();
   readonly #unsubscribe: (() => void) | undefined;
   #state: EnginePoolSnapshot['state'] = 'starting';
-  /** An engine was ready once, so the error of a later load may pass. */
+  /** True once an engine was ready. From then on the error of a load may pass. */
   #wasReady = false;
   #servedAtMs = Number.NEGATIVE_INFINITY;
   #failureReason: string | undefined;
@@ -209,7 +209,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#endTask(task, 'succeeded');
     this.#inferMs.add(inferMs);
     this.#failure.recordSuccess();
-    // Dispatch first: the engine must not wait for what the caller does with the answer.
+    // Dispatches first: the engine must not wait while the caller uses the answer.
     this.#dispatch();
     task.resolve({ alpha, size, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
     this.#afterRun();
@@ -248,9 +248,9 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   /**
-   * Undefined if the loss does not count towards a failure: other programs took the memory of a
-   * run, or of a load while engines serve or recently did, or a picture took an added model over
-   * its limit.
+   * Undefined if the loss does not count towards a failure:
+   * - other programs took the memory of a run, or, while engines serve or lately served, of a load
+   * - a picture took an added model over its limit
    */
   #deathOf({ index }: Engine, loss: EngineLoss): EngineDeath | undefined {
     const { cause, task, started, message } = loss;
@@ -304,7 +304,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   #dispatch(): void {
     if (this.#closing !== undefined || this.#state === 'failed') return;
-    // Engines of a lost GPU end one after the other, and must not take another's lost image.
+    // Engines of a lost GPU end one after the other, and one must not take a run that another lost.
     if (this.#options.device?.outReason !== undefined) return;
     const idle = this.#engines.filter(engine => engine.state === 'idle');
     for (const engine of idle) {
@@ -322,7 +322,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   #loseRun({ cause, message, started }: EngineLoss, task: RunTask): void {
     const gone = this.#gone();
-    // After the watchdog's time a run does not wait for a process that may never end.
+    // After the watchdog a run is repeated only if another engine is ready: a killed process may
+    // never end.
     const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
     const mayRun = !started || cause === 'shortage';
     const mayRunAgain = mayRun && soon && task.dispatches < DISPATCHES_MAX;
@@ -366,7 +367,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#changed();
   }
 
-  /** An engine that has a run, or is losing one, closes after it. */
+  /** Closes engines without a run. The others, also those that are losing one, close after it. */
   #closeFreeEngines(): void {
     for (const engine of this.#engines) if (engine.task === undefined) engine.close();
   }

@@ -1,7 +1,7 @@
 import type { EnginePriority } from './engine-pool.ts';
 
 /**
- * A sync run overtakes async ones that came up to 5 s before it, so none waits forever. That is a
+ * A sync run overtakes async ones that came up to 5 s before it, so no run waits forever. 5 s are a
  * few runs on a CPU, and far less than an asynchronous caller's polling interval.
  */
 const ASYNC_HANDICAP_MS = 5_000;
@@ -11,7 +11,7 @@ interface Queued {
   readonly queuedAtMs: number;
 }
 
-/** Each priority keeps its order. Of the two heads, the one due earlier goes first. */
+/** Each priority keeps its order. Of the first runs of both, the one due earlier is next. */
 export class RunQueue<Item extends Queued> {
   readonly #waiting: Record<EnginePriority, Item[]> = { sync: [], async: [] };
 

@@ -67,7 +67,7 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
         'The model takes too much memory to process this image.',
         options,
       );
-    // The image is not to blame: the control plane must not count it among those that kill engines.
+    // The control plane must not count this image among those that kill engines.
     case 'device':
       return new ContractError(
         'NODE_UNAVAILABLE',

@@ -6,11 +6,12 @@ import type { FromEngine } from '../engine-protocol.ts';
 const PROGRAM = path.join(import.meta.dirname, '../child/engine-child.ts');
 
 const ENGINE_ENV = {
-  // glibc raises this threshold to the largest freed block, and then keeps what loading left.
-  // Fixed, ISNet in fp32 is 740 MB resident instead of 810 to 1000 MB, and as fast.
+  // A fixed threshold: otherwise glibc raises it to the largest freed block, and keeps the memory
+  // that loading freed. ISNet in fp32 is then 740 MB resident instead of 810 to 1000 MB, and as
+  // fast.
   MALLOC_MMAP_THRESHOLD_: '131072',
-  // Large blocks request huge pages. ISNet on a Xeon with AMX, in the same memory: 0.9 of the time
-  // by OpenVINO, 0.93 by ONNX Runtime (docs/adr/0050).
+  // Requests huge pages for large blocks. ISNet on a Xeon with AMX, in the same memory: 0.9 of the
+  // time by OpenVINO, 0.93 by ONNX Runtime (docs/adr/0050).
   GLIBC_TUNABLES: 'glibc.malloc.hugetlb=1',
 } as const;
 

@@ -43,7 +43,7 @@ export interface FromProbeChild {
     readonly halves: boolean;
     readonly loadedBytes: number;
   };
-  /** The part has the values as float32, none if there are over ANSWER_VALUES_MAX. */
+  /** The part has the values as float32. There is no part above ANSWER_VALUES_MAX. */
   readonly ran: {
     readonly kind: 'ran';
     readonly seconds: number;
@@ -53,7 +53,7 @@ export interface FromProbeChild {
   readonly failed: { readonly kind: 'failed'; readonly message: string };
 }
 
-/** More tensors, or longer names, are not those of a network that makes a matte. */
+/** A network that makes a matte has fewer tensors, and shorter names. */
 const TENSORS_MAX = 64;
 const NAME_LENGTH_MAX = 256;
 const MESSAGE_LENGTH_MAX = 4000;
@@ -131,7 +131,7 @@ function summarise(values: Float32Array): Pick<OutputValues, 'range' | 'notFinit
       if (value > most) most = value;
     } else notFinite = true;
   }
-  // JSON has no infinities.
+  // Without a finite value, infinities are left, which JSON cannot write.
   const range = least > most ? ([0, 0] as const) : ([least, most] as const);
   return { range, notFinite };
 }

@@ -26,10 +26,10 @@ export interface ProbeProcessLimits {
 
 export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
 const PROBE_TIMEOUT_MS = 120_000;
-/** A graph that made a matte in time gets time for this many further runs. */
+/** After a graph made a matte, this many further runs may each take as long. */
 const FURTHER_RUNS = 16;
 
-/** The command itself needs the rest. */
+/** Share of the memory for the probe; the command itself needs the rest. */
 const MEMORY_PART_MAX = 0.75;
 
 export function memoryMaxHere(): number {
@@ -91,7 +91,6 @@ export class ProbeProcess {
     this.#allow(this.#timeoutMs + FURTHER_RUNS * 1000 * seconds);
   }
 
-  /** @throws ModelError `prepare` if it does not load */
   async load(file: string): Promise<LoadedGraph> {
     const intraOpThreads = Math.max(1, Math.floor(await readCpuShare()));
     const runtime = { provider: 'cpu', intraOpThreads, sharesCores: false, allowCpuNodes: true };
@@ -146,7 +145,7 @@ export class ProbeProcess {
   #exitReason({ signal, code, error }: ChildExit): Error {
     if (saysMemoryRanOut(this.#output)) return this.#memoryRanOut();
     const how = error?.message ?? signal ?? `code ${code}`;
-    // The runtime crashes if it does not check an allocation.
+    // ONNX Runtime crashes if an allocation that it does not check fails.
     const why = `the graph is broken, or takes more than ${this.#memoryMax}`;
     return refusal(`the process that was ${this.#doing} ended by ${how}: ${why}`);
   }

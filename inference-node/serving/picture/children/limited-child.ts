@@ -1,7 +1,4 @@
-/**
- * Runs other codecs' programs under limits that the kernel enforces; they die with their picture
- * worker.
- */
+/** Runs other codecs' programs under the kernel's limits. They die with their picture worker. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { FileHandle } from 'node:fs/promises';
@@ -39,7 +36,7 @@ const UNPRIVILEGED = [
 ];
 /** Files are counted in blocks of 512 bytes, memory in KiB. */
 const LIMITED = 'ulimit "$1" "$2" && ulimit -t "$3" && ulimit -f "$4" && shift 4 && exec "$@"';
-/** V8 reserves 512 MB for code, and takes 90 without any (Node 24). */
+/** V8 reserves 512 MB for code, and takes 90 MB without running any (Node 24). */
 const NODE_DATA_BYTES = 640e6;
 
 const ERROR_LENGTH_MAX = 1000;
@@ -49,9 +46,7 @@ export interface LimitedRun {
   /** Descriptors of the program from 3 on. */
   readonly files: readonly FileHandle[];
   readonly limits: ChildLimits;
-  /**
-   * V8 and WebAssembly reserve addresses that they never use, so the bound is on writable memory.
-   */
+  /** V8 and WebAssembly reserve unused addresses, so the bound is on writable memory. */
   readonly onNode?: boolean;
   /** Gets all output. Undefined: only errors are kept, for a failure's message. */
   readonly printed?: FileHandle;

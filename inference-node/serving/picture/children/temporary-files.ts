@@ -12,7 +12,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 const prefixOf = (pid: number | undefined) => path.join(tmpdir(), `matting-codecs-${pid}-`);
 
 /**
- * Disappears with its last descriptor.
+ * The file disappears with its last descriptor.
  * @throws ContractError NODE_INCAPABLE if TMPDIR cannot be used
  */
 export async function openNameless(): Promise<FileHandle> {
@@ -62,7 +62,6 @@ export function temporaryFailure(): string | undefined {
   }
 }
 
-/** @throws the system's error */
 export function removeLeft(pid: number): void {
   const prefix = path.basename(prefixOf(pid));
   for (const name of readdirSync(tmpdir())) {

@@ -79,9 +79,7 @@ export async function openWithSharp(given: Buffer, format: SharpFormat): Promise
   return { width, height, readPixels: async () => ({ mended, ...(await read()) }) };
 }
 
-/**
- * libvips (8.18) trusts the first brand, and refuses that of sequences even for a single picture.
- */
+/** libvips (8.18) trusts the first brand, and refuses that of sequences even for one picture. */
 function withAvifBrand(file: Buffer): Buffer {
   if (file.toString('latin1', 8, 12) === 'avif') return file;
   const still = Buffer.from(file);
@@ -231,7 +229,7 @@ async function requireTile(file: Buffer): Promise<void> {
   }
 }
 
-/** Checks the codes here while the decoder works on its own thread. */
+/** Checks the Huffman codes on this thread while the decoder works on its own. */
 async function readJpegPixels(
   { file, requireWhole, withoutStray }: MendedJpeg,
   metadata: Metadata,

@@ -1,8 +1,8 @@
 /**
  * A cut-out of 12 MP with soft edges takes (2 cores of an AMD EPYC) WebP 0.9 s and 1.1 MB, AVIF 1.6
- * s and 0.8 MB, JPEG XL 1.4 s and 0.7 MB, JPEG 0.1 s and 0.7 MB. At 100 MP: 12 s and a peak of 2.4
- * GB, 13.5 s and 1.4 GB, 23 s and 6.9 GB (cjxl), 1.6 s and 1.7 GB. AVIF at effort 1 takes two to
- * three times as long as at 0 for files 10 to 25 % smaller, at 2 four times for no more.
+ * s and 0.8 MB, JPEG XL 1.4 s and 0.7 MB, JPEG 0.1 s and 0.7 MB. With 100 MP they take 12, 13.5, 23
+ * and 1.6 s, with peaks of 2.4, 1.4, 6.9 (cjxl) and 1.7 GB. AVIF at effort 1 takes two to three
+ * times as long as at 0 for files 10 to 25 % smaller.
  */
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -55,9 +55,7 @@ const EFFORTS = [
   { pixelsMax: 4_000_000, effort: 2 },
   { pixelsMax: 40_000_000, effort: 0 },
 ] as const;
-/**
- * The lowest that bounds libwebp's first partition: below it all pictures of 75 MP and more failed.
- */
+/** The lowest effort that bounds libwebp's first partition. Below it pictures of 75 MP fail. */
 const SAFE_EFFORT = 2;
 
 /**
@@ -94,7 +92,7 @@ export async function encodeWebp(pixels: RawPixels, quality = WEBP_QUALITY): Pro
 /** A fixed time, so that the same picture always gives the same bytes. */
 const MODIFIED_AT = new Date(1980, 0, 1);
 
-/** Neither file would shrink, so they are stored. */
+/** The archive stores its files, since neither would shrink. */
 async function encodeZip(pixels: RawPixels): Promise<Buffer> {
   const { width, height } = pixels;
   if (pixels.channels !== 4) throw new Error('an archive of colours without their alpha');

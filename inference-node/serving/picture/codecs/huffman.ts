@@ -13,9 +13,7 @@ const HEADER_BYTES_MAX = 160;
 /** An empty stored block ends at a whole byte: three bits, then these. */
 const ALIGNED = [0, 0, 0xff, 0xff];
 
-/**
- * Gives whole bytes, valid until the next `borrow`. @param at address; the byte before it is read
- */
+/** Whole bytes, valid until the next `borrow`. @param at address; the byte before it is read */
 export function deflateRuns(at: number, bytes: number): Uint8Array {
   return withMemory(borrow => {
     const counts = borrow(4 * SYMBOLS);

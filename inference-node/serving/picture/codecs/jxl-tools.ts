@@ -79,8 +79,9 @@ async function runDjxl<Result>(
   await using output = await openNameless();
   await using extra = await openNameless();
   await writeAll(input, file);
-  // djxl chooses the format by its target's name: PGM, PPM or PAM, as the picture needs. Its
-  // --bits_per_sample spoils 16 bits (0.7); only 32 bits, which PPM lacks, need it.
+  // djxl chooses the format by its target's name: PGM, PPM or PAM, as the picture needs. Version
+  // 0.7 spoils 16-bit samples with --bits_per_sample. Only 32-bit samples, which PPM lacks, need
+  // it.
   const options = ['--num_threads=1', '--quiet', ...ownOptions];
   const limits = limitsFor(width * height);
   const failure = await withLinks(LINKS, async folder => {

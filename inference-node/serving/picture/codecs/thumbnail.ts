@@ -8,16 +8,16 @@ import { borrowCopy, bytesAt, kernels, withMemory } from '../kernels/kernels.ts'
 import type { RawPixels } from '../rgba-picture.ts';
 import { openRaw } from './codec-sharp.ts';
 
-/** Along each side, for one pixel of the thumbnail. */
+/** Samples along each side for one pixel of the thumbnail. */
 const SAMPLES_MAX = 3;
 
-/** The first that is small enough is used: a photo takes 6 to 8 KB and about 4 ms at the best. */
+/** The first quality that is small enough is used. At the best a photo takes 6 to 8 KB and 4 ms. */
 const QUALITIES = [
   { quality: 75, alphaQuality: 80 },
   { quality: 50, alphaQuality: 40 },
   { quality: 15, alphaQuality: 10 },
 ] as const;
-/** libwebp's, 0 to 6: a fifth more bytes than 4, in half the time. */
+/** libwebp's effort, 0 to 6. 1 takes a fifth more bytes than 4, in half the time. */
 const EFFORT = 1;
 
 /** Undefined: even the lowest quality takes too many bytes, as only noise does. */

@@ -8,7 +8,7 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type Vips from 'wasm-vips';
 
-/** Two halve the wait for the slowest format. */
+/** Two threads halve the wait for the slowest format. */
 const THREADS = 2;
 
 let loading: Promise<typeof Vips> | undefined;
@@ -45,7 +45,7 @@ export function requireVips(): Promise<typeof Vips> {
   return loading;
 }
 
-/** Without disposal images keep their memory until the next collection. */
+/** Disposes of images, which would keep their memory until the next collection. */
 export class Scratch {
   readonly #images: Vips.Image[] = [];
 

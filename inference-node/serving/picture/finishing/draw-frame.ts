@@ -56,7 +56,6 @@ function drawCutOut(rgba: Uint32Array, cutOut: Pixels, layout: Layout, isBare: b
   });
 }
 
-/** @param order relative to the pixels so far */
 export function drawShadow(
   rgba: Uint32Array,
   { width, height }: Size,

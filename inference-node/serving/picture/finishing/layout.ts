@@ -9,7 +9,7 @@ import type { Box, Finishing, Size } from '@matting/proto/contract/finishing.ts'
 
 export interface Layout {
   readonly frame: Size;
-  /** Whole pixels; with surroundings its edges may lie between pixels, unless nothing is scaled. */
+  /** The shown part of the input, in whole pixels unless `withSurroundings` scaled it. */
   readonly source: Box;
   readonly target: Box;
 }

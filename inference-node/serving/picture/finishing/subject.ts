@@ -46,7 +46,10 @@ export const SUBJECT_RULES = {
 
 type SolidRules = Readonly<Record<'solidFrom' | 'solidShareMin', number>>;
 
-/** With 13 haze widens boxes (of a bear by 1 %), with 51 the box loses twice as much. */
+/**
+ * Least alpha of a part's pixel. With 13 haze widens boxes (of a bear by 1 %); with 51 boxes lose
+ * twice as much.
+ */
 const EDGE = 26;
 /** Least alpha of a part, relative to the largest. */
 const SPECK_SHARE = 0.004;
@@ -72,7 +75,7 @@ interface Part {
 
 interface Cells {
   readonly count: number;
-  /** Index: the greatest alpha. */
+  /** Numbers of cells by their greatest alpha. */
   readonly ofPeak: Uint32Array;
   readonly parts: readonly Part[];
   /** Counted in the middle row of each row of cells. */
@@ -96,7 +99,6 @@ export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefi
   };
 }
 
-/** @param rules a search for better ones passes its own */
 export function hasSolid(
   { ofPeak, count }: Pick<Cells, 'ofPeak' | 'count'>,
   { solidFrom, solidShareMin }: SolidRules = SUBJECT_RULES,

@@ -69,7 +69,6 @@ interface Kernels {
   writeSymbols: Answer<5>;
 }
 
-/** Node's own types lack it. */
 declare const WebAssembly: {
   readonly Module: new (bytes: Uint8Array) => object;
   readonly Instance: new (module: object) => { readonly exports: unknown };

@@ -9,9 +9,9 @@ interface ColourPlane extends Size {
 }
 
 /**
- * Works in place: means get weight 1, or 0 if the whole plane is unknown.
- * @param coarserWeight relative to the finer cell's sums
- * @param seen address of vectors with alpha; cells without a soft pixel are omitted
+ * Gives each cell a mean colour, in place, with weight 1, or 0 if the whole plane is unknown.
+ * @param coarserWeight of a coarser cell's mean, relative to the sums of a finer cell
+ * @param seen address of colours with alpha; cells without a soft pixel are omitted
  */
 export function carryColours(finest: ColourPlane, coarserWeight: number, seen = 0): void {
   withMemory(borrow => {

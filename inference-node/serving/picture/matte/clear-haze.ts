@@ -12,7 +12,7 @@ import { resampleAt } from './resample.ts';
 const RULES = {
   /** Least alpha of a body's pixel. */
   bodyFrom: 34,
-  /** Largest share of glass's shown cells that has a sure pixel. */
+  /** A subject with a larger share of sure cells is not glass. */
   sureShareMax: 0.28,
   glassFrom: 14,
 };
@@ -31,7 +31,7 @@ export function clearHaze(at: number, size: Size, bodyFrom?: number): void {
     const [scratch, shares] = [borrow(width * height), borrow(width * height)];
     const [kept, line] = [borrow(size.width * size.height), borrow(size.width)];
     const columns = layGrid(borrow, size, grid).starts;
-    // A mean would lose hairs and wires.
+    // Takes the greatest alpha of a cell, since a mean would lose hairs and wires.
     kernels.peaksOfCells(at, size.width, size.height, columns, width, height, line, shares);
     const peaks = bytesAt(shares, width * height).slice();
     const from = bodyFrom ?? leastOfBody(shares, peaks.length);
@@ -51,7 +51,7 @@ export function clearHaze(at: number, size: Size, bodyFrom?: number): void {
         if (peak === 0 || peak >= from) continue;
         const end = y * size.width + starts[column + 1]!;
         for (let pixel = y * size.width + starts[column]!; pixel < end; pixel++) {
-          // Rounded down: one of 255 is haze, too.
+          // Rounds down, since one of 255 is haze, too.
           alpha[pixel] = (alpha[pixel]! * share[pixel]!) / 255;
         }
       }

@@ -9,13 +9,13 @@ import type { Guided } from './guided-filter.ts';
 
 /** Alpha nearer than this to 0 or 255 is certain. */
 const SURE = 4;
-/** Relative to one known pixel of the finer level. */
+/** Weight of a coarser cell's mean, relative to one known pixel of a finer cell. */
 const COARSER_WEIGHT = 0.05;
 /** Distance of the colours (0 to 255) at which the estimate has half its weight. */
 const DISTANCE_HALF = 20;
 /** Distance of a pixel from the line between the colours at which the weight falls to 1 / e. */
 const OFF_LINE = 20;
-/** Weight of the estimate for the most distinct colours. */
+/** Largest weight of the estimate, for the most distinct colours. */
 const TRUST = 0.8;
 /** Finest grid; colours beside an edge change slowly. */
 const CELL_PX = 4;
@@ -43,12 +43,13 @@ export function applyColours({ guide, alpha, width, height }: Guided, before?: U
   });
 }
 
-/** The rest of the subject keeps its own colours this far around it. */
+/** Side of the squares in which `withErased` looks for shown pixels. */
 const BLOCK_PX = 32;
 
 /**
- * Restores what hints erased far from the rest: a half transparent subject takes its colours from
- * far away, and removing another subject must not change it.
+ * Restores pixels that hints erased, unless a shown pixel is in their square or next to it. A half
+ * transparent subject takes its colours from far away, and removing another subject must not change
+ * it.
  */
 function withErased(alpha: Uint8Array, before: Uint8Array, width: number): Uint8Array {
   const columns = Math.ceil(width / BLOCK_PX);

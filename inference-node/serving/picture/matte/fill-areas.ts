@@ -18,7 +18,7 @@ export const AREA_RULES = {
   doubtFrom: 6,
   /** An opinion counts if this share of its shown cells is the subject. */
   precisionMin: 0.95,
-  /** The same for deciding mattes, if no opinion is sure. */
+  /** `sureFrom` and `enclosedMin` of deciding mattes, if no opinion is sure. */
   ownSureFrom: 215,
   ownEnclosedMin: 0.75,
   /**
@@ -34,8 +34,8 @@ export const AREA_RULES = {
    */
   keptEnclosedMin: 0.5,
   /**
-   * If the medians of the first matte and an opinion are at most these, no further run may add to
-   * the area.
+   * If the first matte's and an opinion's medians are at most these, no further run adds to the
+   * area.
    */
   groundTo: 50,
   opinionGroundTo: 5,
@@ -95,9 +95,9 @@ function decideAreas(areas: readonly Area[], mattes: readonly AreaMatte[], rules
   const trusted = trustedMattes(mattes, areas, rules);
   const filled = areas.filter(area => isSubject(area, mattes, trusted, rules));
   const left = areas.filter(area => !filled.includes(area));
-  // The result is never below the first matte here.
+  // In these areas the result is never below the first matte.
   const kept = left.filter(({ enclosed }) => enclosed >= rules.keptEnclosedMin);
-  // The result is never above the first matte here.
+  // In these areas the result is never above the first matte.
   const ground = left.filter(area => isGround(area, mattes, trusted, rules));
   return { trusted, filled, kept, ground };
 }
@@ -112,7 +112,9 @@ export function gridSize({ width, height }: Size): Size {
   return { width: cells(width), height: cells(height) };
 }
 
-/** An opinion is trusted if it shows hardly anything else, except inside of bodies. */
+/**
+ * An opinion is trusted if it shows little that the first matte does not, except inside of bodies.
+ */
 function trustedMattes(
   mattes: readonly AreaMatte[],
   areas: readonly Area[],
@@ -259,10 +261,10 @@ const CLEAR_TO = 25;
 const WHOLE_FROM = 230;
 /** Mattes that differ by more disagree. */
 const DIFFER = 100;
-/** Cells. A strip less than twice as wide is an edge. */
+/** In cells. A strip less than twice as wide is an edge. */
 const REACH = 1;
 const CELLS_MIN = 40;
-/** Cells to search for decided ones: edges are undecided too. */
+/** Steps from an area in the search for decided cells: edges are undecided, too. */
 const RING = 4;
 
 export function findAreas(mattes: readonly AreaMatte[], size: Size): Area[] {
@@ -320,7 +322,7 @@ function labelCores(undecided: Uint8Array, size: Size): Int32Array {
   return labels;
 }
 
-/** A body at the border continues beyond it. */
+/** Cells beyond the border count as marked, since a body continues there. */
 function erode(marked: Uint8Array, { width, height }: Size): Uint8Array {
   return withMemory(borrow => {
     const open = borrowCopy(
@@ -371,7 +373,7 @@ function describe(
   const around = decidedAround(cells, area, undecided, size);
   let all = around.length;
   let subject = around.filter(cell => holdsSubject(mattes, cell)).length;
-  // A thing around a body has the body on its inner side only.
+  // An area that takes most of the border lies around a body, not inside of it.
   if (border.filter(cell => area[cell] === 1).length > border.length / 2) subject = 0;
   for (const run of runsAtBorder(area, border)) {
     const ends = run.beyond.map(line => line.find(cell => undecided[cell] === 0));

@@ -51,7 +51,7 @@ const LIKE_GROUND = 0.1;
 const DIFFER_MIN = 20;
 const CERTAIN = [CLEAR_TO, OPAQUE_FROM] as const;
 const LIKENESS = [LIKE_SUBJECT, LIKE_GROUND, DIFFER_MIN] as const;
-/** Relative to one certain cell of the finer level. */
+/** Weight of a coarser cell's mean, relative to one certain cell of the finer level. */
 const COARSER_WEIGHT = 0.05;
 
 export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): void {
@@ -82,7 +82,7 @@ interface Source {
 function solveTiles(borrow: Borrow, source: Source, onGrid: GridColours): void {
   const { width, height, rgba } = source.picture;
   const rows = TILE_PX + 2 * HALO_PX;
-  // Original rows: tiles read margins that others have already overwritten.
+  // Original rows, since tiles read margins that other tiles have already overwritten.
   const strip = new Uint32Array(width * Math.min(height, rows));
   const tiles = new TileSolver(borrow, source, onGrid);
   let loadedTop = 0;

@@ -20,7 +20,7 @@ export interface LinearModels {
 }
 
 export const RADIUS_MAX = 8;
-/** Colour's variance below it is noise. 4 times was worse, 0.4 times gains little. */
+/** A smaller variance of colour is noise. Four times this was worse, 0.4 times gains little. */
 const EPSILON = 2.5e-5 * 255 * 255;
 
 export class GuidedFilter {

@@ -34,9 +34,9 @@ export const MERGE_RULES: MergeRules = { ...AREA_RULES, shownAgainMin: 0.55 };
 /** Radius of the window around a pixel, relative to the picture's long side. */
 const WINDOW_REACH = 1 / 150;
 /**
- * An opinion begins to count, and counts fully, at these uncertain shares of a pixel's window. A
- * sharp edge is a thin line in its window; fur and hair fill theirs. Of three pairs these have the
- * least SAD on either half of 30 photos, by little.
+ * Shares of uncertain pixels in a pixel's window at which an opinion begins to count, and counts
+ * fully. A sharp edge is a thin line in its window; fur and hair fill theirs. Of three pairs these
+ * have the least SAD on either half of 30 photos, by little.
  */
 const UNCERTAIN_SHARE_MIN = 0.2;
 const UNCERTAIN_SHARE_FULL = 0.7;

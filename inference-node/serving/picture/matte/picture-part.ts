@@ -5,7 +5,7 @@
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 
-/** Depth inside the part's sides, relative to the length across. */
+/** Depth of the fade along a part's sides, relative to the length across. */
 const FADE_SHARE = 1 / 64;
 
 export function cutPart({ rgba, width, translucent }: RgbaPicture, part: Box): RgbaPicture {

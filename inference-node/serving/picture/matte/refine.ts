@@ -33,7 +33,7 @@ import { createTrimap } from './trimap.ts';
 /** Up to this size the working size is the picture's own: edges come out sharper. */
 export const WORKING_PIXELS_MAX = 2 * 1024 * 1024;
 const WORKING_PIXELS_OF_LARGER = 1.5 * 1024 * 1024;
-/** 0.4 MB of sums and functions fit a core's cache. */
+/** The filter's sums and functions for a tile, 0.4 MB, fit a core's cache. */
 const TILE_PX = 96;
 /**
  * Relative to the long side: windows reach as far as a model's blur. Wider ones give halos to hard
@@ -110,9 +110,7 @@ function atSizeOf({ width, height }: Size, at: number, size: Size): Buffer {
   return resamplePlane({ at, ...size }, { width, height });
 }
 
-/**
- * The picture with a trimap of the merged mattes, four bytes a pixel. Undefined: nothing is unsure.
- */
+/** The picture with the merged mattes' trimap, four bytes a pixel. Undefined: nothing is unsure. */
 export function createRefineInput(
   picture: RgbaPicture,
   mattes: readonly RoleMatte[],

@@ -27,9 +27,7 @@ export interface ColourRows extends Size {
 }
 
 interface Axis {
-  /**
-   * Taps of an output pixel. Unused taps, and pixels that pad to a multiple of 4, have weight 0.
-   */
+  /** Taps of an output pixel. Unused taps, and the pixels that pad to 4, have weight 0. */
   readonly taps: number;
   readonly starts: Int32Array;
   readonly weights: Float32Array;

@@ -9,8 +9,8 @@ import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../unsure-share.ts';
 
 /**
  * Margin around unsure pixels, relative to the picture's long side. The band of the plan `standard`
- * then holds 0.97 of its error in 15 % of a picture; twice the margin 0.98 in 22 %, half of it 0.94
- * in 11 % (bench/MEASUREMENTS.md).
+ * then holds 0.97 of its error in 15 % of a picture; with twice the margin 0.98 in 22 %
+ * (bench/MEASUREMENTS.md).
  */
 const BAND_REACH = 1 / 100;
 

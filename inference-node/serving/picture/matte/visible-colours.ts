@@ -15,7 +15,7 @@ import { carryColours } from './carry-colours.ts';
 import { cellOfRow, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 
 const OPAQUE = 255;
-/** Relative to one opaque pixel of the finer level. */
+/** Weight of a coarser cell's mean, relative to one opaque pixel of the finer level. */
 const COARSER_COLOURS_WEIGHT = 0.05 * OPAQUE;
 
 export interface VisibleColours {

@@ -58,7 +58,7 @@ const RESTART_DELAYS_MS = [1_000, 2_000, 5_000, 10_000] as const;
  */
 const FAILED_STARTS_MAX = 3;
 
-/** A broken disk or kernel blocks all workers. */
+/** Above this share of stuck workers the pool has failed: a broken disk or kernel blocks all. */
 const STUCK_SHARE_MAX = 0.5;
 
 export interface PicturePoolOptions {
@@ -73,9 +73,7 @@ export interface PicturePoolOptions {
   readonly restartDelaysMs?: readonly number[];
 }
 
-/**
- * Resolves once every worker is warm. Rejects, and closes all, if several in a row do not start.
- */
+/** Resolves once every worker is warm. Rejects, and closes all, if several in a row fail. */
 export async function openPicturePool(options: PicturePoolOptions): Promise<PicturePool> {
   const pool = new ChildPicturePool(options);
   try {
@@ -440,7 +438,7 @@ class WorkerLease implements PictureLease {
     const { head, parts } = await this.worker.ask('finished', message, sent, signal);
     const { size, input, subject, timings } = head;
     const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
-    // The smaller of the two would make the estimate far too high.
+    // Counts the larger size: the smaller one would make the estimate far too high.
     const larger = size.width * size.height > input.width * input.height ? size : input;
     this.#pool.noteEncode(choices.outputFormat, larger, finishMs);
     const [file, ...beside] = parts;
@@ -451,9 +449,7 @@ class WorkerLease implements PictureLease {
     return { file, thumbnail, matte, ...size, input, subject, ...timings };
   }
 
-  /**
-   * Also returns model inputs, whose runs are over. If an image fails, some may still be in use.
-   */
+  /** Also returns model inputs, whose runs are over. After a failure some may still be in use. */
   #giveBack(alphas: readonly Buffer[]): void {
     for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);
   }

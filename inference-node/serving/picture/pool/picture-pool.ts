@@ -186,8 +186,7 @@ export interface PicturePool {
 
 /**
  * Expected rest of an image whose estimate ran out, relative to its time so far. Without it images
- * crowded to such nodes: the p99 of waiting in a simulated fleet of 50 at 0.9 load was 1.1 times as
- * long (bench/dispatch-simulator).
+ * crowded to such nodes, and the p99 of waiting was 1.1 times as long (bench/dispatch-simulator).
  */
 const OVERRUN_SHARE = 0.2;
 

@@ -31,7 +31,7 @@ const PROGRAM = fileURLToPath(new URL('../worker/picture-worker.ts', import.meta
 /** Spawn to ready takes 0.4 s on an idle machine of 2 cores; this allows for a very busy one. */
 const START_TIMEOUT_MS = 60_000;
 const SETTLE_TIMEOUT_MS = 10_000;
-/** A photo leaves 95 to 120 MB, JPEG XL 0.2 to 0.7 GB. */
+/** An idle worker above this is replaced. A photo leaves 95 to 120 MB, JPEG XL 0.2 to 0.7 GB. */
 const IDLE_RESIDENT_BYTES_MAX = 320 * 2 ** 20;
 
 /** glibc keeps freed pixels: 541 MB after six AVIFs of 12 MP, 95 with these settings. */
@@ -45,9 +45,8 @@ const ALLOCATOR_ENV = {
 const THREADS_ENV = { UV_THREADPOOL_SIZE: '2' } as const;
 /**
  * Pixels are outside V8's heap, and the worker decides when to collect. Without the last three
- * flags V8 collects everything at every few MB of pixels (five times for a picture of 2 MP), and
- * the young generation on four threads. They save a fifth of a worker's processor time
- * (bench/MEASUREMENTS.md).
+ * flags V8 collects everything at every few MB of pixels, and the young generation on four threads.
+ * They save a fifth of a worker's processor time (bench/MEASUREMENTS.md).
  */
 const EXEC_ARGV = [
   '--expose-gc',
@@ -88,7 +87,7 @@ interface Call {
   readonly kind: AnswerKind;
   readonly signal: AbortSignal;
   readonly startedMs: number;
-  /** At the first reading, a tenth of a second after the start. */
+  /** Processor time at the first reading, a tenth of a second after the start. */
   cpuBeforeMs?: number | undefined;
   readonly resolve: (frame: Frame<FromPictureWorker>) => void;
   readonly reject: (reason: unknown) => void;

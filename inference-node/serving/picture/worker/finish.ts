@@ -144,7 +144,7 @@ function refine(work: Work): void {
   work.alpha = (work.choices.refinement ? refineMerged : stretchMerged)(merged, view);
 }
 
-/** The background was mixed in with the model's alpha, not the file's own. */
+/** Uses the model's alpha, by which the background was mixed in, not the file's own. */
 function recolour(work: Work): void {
   if (!isCutOut(work) || !work.choices.foregroundEstimation) return;
   estimateForeground(work.sources.view, work.alpha);

@@ -115,7 +115,7 @@ function liesIn(drawn: Drawn, part: Box): boolean {
   }
 }
 
-/** Hints lie outside of the models' part. */
+/** Spreads the matte over the whole picture, since hints lie outside of the models' part. */
 function widen({ merged }: ShownMatte, part: Box, picture: RgbaPicture): ShownMatte {
   const size = workingSize(picture);
   const small = boxWithin(part, wholeOf(picture), size);
@@ -128,7 +128,7 @@ function widen({ merged }: ShownMatte, part: Box, picture: RgbaPicture): ShownMa
   };
 }
 
-/** @param shown the units of `box`; `size` covers it */
+/** @param shown covers `size`; `box` has its units */
 function boxWithin(box: Box, shown: Box, size: Size): Box {
   const [x, y] = [size.width / shown.width, size.height / shown.height];
   const edge = (at: number, side: number) => Math.min(side, Math.max(0, Math.round(at)));

@@ -36,8 +36,8 @@ const COLLECT_AFTER_BYTES = 32 * 1024 * 1024;
 
 /**
  * Engines go first: their threads wait for each other at every operator, so a delay of one delays
- * all. With 512x512 PNGs a saturated node reached 0.93 of the bare model at equal priority, 0.96
- * with this (2 cores of an AMD EPYC, isnet in fp32).
+ * all. A saturated node reached 0.93 of the bare model at equal priority, 0.96 with this (512x512
+ * PNGs, isnet in fp32).
  */
 const PRIORITY = 10;
 
@@ -65,7 +65,6 @@ const channel = serveParent<ToPictureWorker>(frame => {
   served = served.then(() => serve(frame));
 });
 
-/** Frees the parts once they are sent. */
 async function reply(message: FromPictureWorker, parts: readonly Uint8Array[] = []): Promise<void> {
   await channel.send(message, parts);
   for (const part of parts) freePixels(part);

@@ -5,7 +5,7 @@ import { createModelInput } from '../matte/model-input.ts';
 import { finishPicture } from './finish.ts';
 
 const SIDE_PX = 64;
-/** Larger than the picture, the most frequent case. */
+/** A model's input larger than the picture is the most frequent case. */
 const MODEL_SIDE_PX = 96;
 
 export async function warmUp(): Promise<void> {

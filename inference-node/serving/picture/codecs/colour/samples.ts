@@ -20,7 +20,7 @@ export interface Range {
 /** ITU-T H.273, section 8.3. */
 export const NARROW: Range = { black: 16, white: 235 };
 
-/** In place; alpha has the full range already. */
+/** Changes samples in place; alpha has the full range already. */
 export function stretchColours(samples: Samples, ranges: readonly [Range, Range, Range]): void {
   const sampleMax = sampleMaxOf(samples);
   const unit = (sampleMax + 1) / 256;

@@ -40,8 +40,7 @@ export interface Stray {
 }
 
 /**
- * Returns the bytes before restart markers that a decoder skips. Undefined: a block is missing or
- * damaged.
+ * The bytes before restart markers that decoders skip. Undefined: a block is missing or damaged.
  */
 export function findStrayBytes(file: Uint8Array, scan: SequentialScan): Stray[] | undefined {
   const tables = createTables(scan.blocks);
@@ -190,7 +189,7 @@ function passStuffing(file: Uint8Array, at: number): number {
   return file[code] === 0 ? code + 1 : BROKEN;
 }
 
-/** That byte may be 255 with its stuffed 0. */
+/** Offset of the byte before `end`, which may be 255 with its stuffed 0. */
 function beforeByte(file: Uint8Array, end: number): number {
   let at = end - 1;
   if (file[at] === 0) while (file[at - 1] === 0xff) at--;
@@ -300,10 +299,7 @@ function readBlock(bits: HeldBits, { fast, several, long, order }: CodeTables, b
   return coefficient === BLOCK_COEFFICIENTS || coefficient >= END_OF_BLOCK;
 }
 
-/**
- * Returns 0 if there are no steps, or they pass the block's end, where the next block has other
- * codes.
- */
+/** 0 if there are no steps, or they pass the block's end, where the next block has other codes. */
 function reachedBy(coefficient: number, steps: Steps): number {
   if (steps === 0) return 0;
   const reached = coefficient + ((steps >> STEPS_COEFFICIENTS_AT) & 127);

@@ -74,7 +74,7 @@ interface Patch {
 }
 
 const STRAY_WARNING = /Corrupt JPEG data: (\d+) extraneous bytes before marker 0x(d[0-79])/;
-/** A sector of a camera's memory card. */
+/** Most stray bytes at once: a sector of a camera's memory card. */
 const STRAY_BYTES_MAX = 512;
 const ALIKE_MIN = 3;
 const NOTHING = Buffer.alloc(0);
@@ -115,7 +115,7 @@ class JpegLayout {
     const file = this.#file;
     const found = findMarker(file, from, false, marker => this.#isSegment(marker));
     const at = found.at < 0 ? file.length : found.at - 1;
-    // After a scan these bytes may belong to it.
+    // After a scan, stray bytes may belong to the scan, so they stay.
     if (at > from && this.scans.length === 0) this.#mendStray(from, at);
     const marker = file[at + 1];
     if (marker === undefined) return undefined;
@@ -228,7 +228,7 @@ function readFrame(marker: number, body: Buffer): Frame | undefined {
 
 export interface MendedJpeg {
   readonly file: Buffer;
-  /** A decoder can work on the file meanwhile. @throws ContractError PROCESSING_FAILED */
+  /** Checks the file while a decoder works on it. @throws ContractError PROCESSING_FAILED */
   readonly requireWhole: () => void;
   /** Undefined: the warning is not about stray bytes. */
   readonly withoutStray: (warning: string) => Buffer | undefined;
@@ -239,7 +239,8 @@ export function mendJpeg(file: Buffer): MendedJpeg {
   const patches = [...layout.patches];
   const scan = readOnlyScan(layout);
   const hasEnd = scan === undefined ? layout.hasEnd : file.includes(END_MARKER, scan.start);
-  // A decoder reports a missing end marker and nothing else. No encoder writes half of one.
+  // Adds a missing end marker, which would be a decoder's only warning. No encoder writes half of
+  // one.
   const isMended = scan !== undefined || (!layout.isOneScan && isComplete(layout));
   if (!hasEnd && file.at(-1) !== 0xff && isMended) {
     patches.push({ start: file.length, end: file.length, bytes: END_MARKER });
@@ -312,7 +313,9 @@ function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
   return { start: dataStart, mcus, restartInterval, blocks: known };
 }
 
-/** If so, only the last scan can be truncated, which a decoder reports. */
+/**
+ * True if all coefficients are there: only the last scan may be truncated, which a decoder reports.
+ */
 function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
   if (frame === undefined) return false;
   if (isSequential) {

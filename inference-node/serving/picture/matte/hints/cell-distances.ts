@@ -1,6 +1,6 @@
 import type { Size } from '@matting/proto/contract/finishing.ts';
 
-/** Distance of each cell from the nearest that is in, in cells (chamfers: Borgefors 1986). */
+/** Distance of each cell from the nearest that `isIn`, in cells (chamfers: Borgefors 1986). */
 export function distancesFrom(
   isIn: (cell: number) => boolean,
   { width, height }: Size,

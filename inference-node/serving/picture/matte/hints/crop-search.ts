@@ -15,25 +15,28 @@ const LENGTH_SHARE_MIN = 1 / 6;
 /** Growth of the next crop, if this one cut off little or much of the object. */
 const GROWTH = { little: 1.4, much: 2 };
 const MUCH_FROM = 0.25;
-/** For one stroke, before the whole picture. */
+/** Crops for one stroke, before the whole picture. */
 const CROPS_MAX = 3;
 export const SHOWN_FROM = 128;
 /** Least alpha of an object at a crop's side: hair is half transparent. */
 const CUT_FROM = 64;
 /** A matte may fade in a crop's last cell. */
 const SIDE_INSET = 1;
-/** With more cells on the crop's inner sides the object is cut off. */
+/**
+ * If an object covers more cells along the crop's sides, without those on the picture's border, it
+ * is cut off.
+ */
 const CUT_CELLS_MAX = 1;
 /** Least share of a stroke that its object covers. */
 const COVERED_MIN = 0.4;
-/** The same for a scribble (over legs), if the boxes of both agree by SCRIBBLED_BOX_MIN. */
+/** The same for a scribble (over legs), if its box and the object's agree by SCRIBBLED_BOX_MIN. */
 const SCRIBBLED_MIN = 0.15;
 const SCRIBBLED_BOX_MIN = 0.6;
 /** People draw boxes tightly: a wider gap to one side makes an object doubtful. */
 const GAP_SHARE_MAX = 0.1;
 /** Least share of a box that its object covers. */
 const BOX_FILLED_MIN = 0.03;
-/** Least share of a thing inside of its box. */
+/** Least share of an object inside of the hint's box. */
 const IN_BOX_MIN = 0.5;
 /** Cells of an object's faint edge. */
 const EDGE = 2;
@@ -60,9 +63,9 @@ export interface Found {
   readonly isFollowed: boolean;
   /** Share of the hint's box that the object's box covers. */
   readonly fit: number;
-  /** Another crop may show more of it. */
+  /** Another crop may show more of the object. */
   readonly isDoubtful: boolean;
-  /** Share of the crop's inner sides that the object covers. */
+  /** Share of the crop's sides that the object covers, without those on the picture's border. */
   readonly cutOff: number;
 }
 
@@ -71,7 +74,7 @@ export function boxOf({ left, top, right, bottom }: Stroke): Box {
 }
 
 /**
- * Undefined: all were tried.
+ * Undefined: all crops were tried.
  * @param isFound an earlier crop showed an object, which the whole picture would not show better
  */
 export function nextCrop(

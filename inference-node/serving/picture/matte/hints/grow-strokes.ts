@@ -20,7 +20,7 @@ interface GrowRules {
   readonly reachShare: number;
   /** Longest path through unlike colours. */
   readonly unlikeCells: number;
-  /** Likeness from which a colour is the stroke's; `likeSpan` below it is wholly unlike. */
+  /** Likeness from which a colour is the stroke's. At `likeSpan` less it is wholly unlike. */
   readonly likeFrom: number;
   readonly likeSpan: number;
   /** Share of the reach that a sharp edge takes. */
@@ -60,7 +60,7 @@ const GROW_RULES: Readonly<Record<'keep' | 'erase', GrowRules>> = {
   erase: ERASE_RULES,
 };
 
-/** Further strokes count only as drawn. */
+/** Strokes beyond this number count only as drawn, and do not grow. */
 const STROKES_MAX = 64;
 /** Histogram bins of a colour channel. */
 const STEPS = 16;

@@ -1,7 +1,7 @@
 /**
  * Applies hints before refinement, so that edges follow the picture's colours instead of the
  * strokes. For a hint that the matte contradicts, a model runs on crops; if it finds nothing,
- * colours decide. On a grid of bounded size (docs/adr/0061).
+ * colours decide. All steps use a grid of bounded size (docs/adr/0061).
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { RgbaPicture } from '../../rgba-picture.ts';
@@ -25,7 +25,7 @@ import { findShown, meansAll, meantGroups, type ShownGroups, touchedBy } from '.
 const GRID_SIDE = 512;
 /** Largest piece that is removed with an object, relative to it. */
 const PIECE_SHARE_MAX = 0.05;
-/** For all hints of a picture. */
+/** Bounds the runs for all hints of a picture. */
 export const CROP_RUNS_MAX = 6;
 /** An object with a larger share of the shown alpha is the whole subject. */
 const OBJECT_SHARE_MAX = 0.85;
@@ -235,7 +235,7 @@ export class HintedMatte {
     const kept = growStrokes(keep, 'keep', cells, barred(erase, over));
     const lines = erase.filter(({ isBox }) => !isBox);
     const erased = eraseThings(lines, cells, keep, over);
-    // The surer wins a cell; erase wins a tie.
+    // The surer kind of hint wins a cell; erase wins a tie.
     for (let cell = 0; cell < kept.length; cell++) {
       if (kept[cell]! > erased[cell]!) erased[cell] = 0;
       else if (erased[cell]! > 0) kept[cell] = 0;
@@ -257,9 +257,7 @@ export class HintedMatte {
   }
 }
 
-/**
- * How much of each cell leaves: whole things that strokes mean, and the growth of other strokes.
- */
+/** How much of each cell is erased: whole things that strokes mean, and other strokes' growth. */
 function eraseThings(
   strokes: readonly HintStroke[],
   cells: Cells,

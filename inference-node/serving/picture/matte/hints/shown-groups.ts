@@ -113,7 +113,7 @@ export function touchedBy(cells: readonly number[], { groupOf }: ShownGroups): S
   return touched;
 }
 
-/** Relative to the largest touched group. */
+/** Alpha of the largest group that the stroke does not touch, relative to the largest touched. */
 function shareElsewhere(touched: ReadonlySet<number>, { sums }: ShownGroups): number {
   let [most, largest] = [0, 0];
   for (const [group, sum] of sums.entries()) {
