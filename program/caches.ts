@@ -1,6 +1,6 @@
 import { outsideRequests } from './request-owner.ts';
 
-/** A value that is read at most once in `cacheMs` for all callers. */
+/** All callers share a value, which is read at most every `cacheMs`. */
 export class CachedValue<T> {
   readonly #read: () => Promise<T>;
   readonly #cacheMs: number;
@@ -20,7 +20,7 @@ export class CachedValue<T> {
       return known.value;
     }
     const answer = { atMs: now, value: outsideRequests(this.#read), failed: false };
-    // A failure is not kept: the next caller reads again.
+    // The cache keeps no failure: the next caller reads again.
     answer.value.catch(() => {
       answer.failed = true;
     });
@@ -29,6 +29,7 @@ export class CachedValue<T> {
   }
 }
 
+/** Removes the oldest entries until `max` are left. */
 export function forgetOldest(held: Map<string, unknown> | Set<string>, max: number): void {
   for (const oldest of held.keys()) {
     if (held.size <= max) return;

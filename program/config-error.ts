@@ -1,15 +1,15 @@
 export interface EnvProblem {
   readonly variable: string;
-  /** Follows "must be ". */
+  /** The text after "must be ". */
   readonly expected: string;
 }
 
-/** A `parse` throws it for an unusable value of the right form. The message follows "must be ". */
+/** Thrown by a `parse` for a value of the right form. The message follows "must be ". */
 export class Unusable extends Error {
   override readonly name = 'Unusable';
 }
 
-/** Lists every problem, and no value of a variable. */
+/** Lists every problem. It must not contain a value of a variable. */
 export class ConfigError extends Error {
   readonly problems: readonly EnvProblem[];
 
@@ -27,7 +27,7 @@ export const CONFIG_EXIT_CODE = 78;
 /** System errors that another start would meet again. */
 const LASTING = new Set(['EACCES', 'EPERM', 'EROFS', 'ENOTDIR']);
 
-/** 78 if a setting names something unusable, else 1. */
+/** @returns 78 if a setting names something unusable, else 1 */
 export function startExitCode(error: unknown): number {
   for (let each = error; each instanceof Error; each = each.cause) {
     const { code } = each as NodeJS.ErrnoException;

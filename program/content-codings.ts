@@ -1,8 +1,8 @@
 const COMPRESSIONS: readonly string[] = ['gzip', 'br', 'zstd', 'deflate', 'compress'];
 
 /**
- * The compressions in the order of their application. Other tokens (aws-chunked, UTF-8, base64,
- * none) are ignored: buckets store and replay them by mistake.
+ * @returns the compressions in the order of their application. Ignores other tokens (aws-chunked,
+ * UTF-8, base64, none): buckets store and replay them by mistake.
  */
 export function compressionsOf(contentEncoding: string | string[] | undefined): string[] {
   return String(contentEncoding ?? '')

@@ -1,12 +1,12 @@
 /**
- * All variables of the product (`make generate` lists them), to detect misspelt ones. Variables of
- * other programs in a shared environment are ignored.
+ * All variables of the product (`make generate` lists them). A start uses them to find misspelt
+ * ones; it ignores variables of other programs.
  */
 import { editDistance } from './edit-distance.ts';
 import names from './variable-names.json' with { type: 'json' };
 
 const PREFIX = 'MATTING_';
-/** Used by the project's tests and benches. */
+/** The project's tests and benches use these. */
 const OF_TESTS = /^MATTING_(TEST|CHAOS|BENCH|SOAK)_/;
 
 export const MATTING_VARIABLES: readonly string[] = names;
@@ -43,7 +43,7 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
 /** Most edits between a known name and a misspelt one. */
 const EDITS_MAX = 3;
 
-/** Names only: the values may be secret. */
+/** Returns only names: the values may be secret. */
 function unknownVariables(env: Readonly<Record<string, string | undefined>>) {
   const known = new Set(MATTING_VARIABLES);
   return Object.keys(env)
@@ -58,7 +58,7 @@ const SECRET_NAME = /^MATTING_.*(KEY|TOKEN|SECRET)/;
 const PLACEHOLDER =
   /change.?me|placeholder|example|password|secret|random.?token|hexadecimal|0123456789|abcdef0123|qwerty|letmein/i;
 
-/** Log lines without values, which may be secret. */
+/** @returns log lines without values, which may be secret */
 export function warnOfVariables(env: Readonly<Record<string, string | undefined>>): string[] {
   const placeholders = Object.keys(env).filter(
     name => SECRET_NAME.test(name) && !name.endsWith('_FILE') && PLACEHOLDER.test(env[name] ?? ''),

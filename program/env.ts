@@ -12,13 +12,13 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 /** Text of a variable in docs/settings.md, which `make generate` collects. */
 export interface About {
   readonly about: string;
-  /** When it must be set in spite of its default; follows "Required ". */
+  /** When the variable must be set in spite of its default; follows "Required ". */
   readonly required?: string;
   /** The default in words, if it depends on the machine or on other variables. */
   readonly otherwise?: string;
 }
 
-/** Without a default a variable is required; with the default `undefined` it is optional. */
+/** No default: the variable is required. `undefined`: it is optional. */
 export interface EnvOptions<Default> extends About {
   readonly default: Default;
 }
@@ -26,10 +26,10 @@ export interface EnvOptions<Default> extends About {
 type EnvRead<Default> = About & Partial<EnvOptions<Default>>;
 
 export interface Declaration extends About {
-  /** Absent: required. */
+  /** Absent: the variable is required. */
   readonly default?: unknown;
   readonly variable: string;
-  /** The expected form, in words that follow "must be ". */
+  /** The form of the value, as in problems. */
   readonly expected: string;
   readonly section: string;
 }
@@ -38,7 +38,7 @@ interface StringOptions {
   readonly lengthMin?: number;
   readonly lengthMax?: number;
   readonly pattern?: RegExp;
-  /** The form in words; needed with a pattern. */
+  /** The form in words. A pattern needs it. */
   readonly expected?: string;
 }
 
@@ -48,11 +48,11 @@ interface NumberRange {
 }
 
 export interface UrlOptions {
-  /** Without the colon: `http`, `mysql`. Default: any. */
+  /** Schemes without the colon, such as `http`. Default: any. */
   readonly schemes?: readonly string[];
 }
 
-/** Protects against a typo of many commas. */
+/** Refuses a typo of many commas. */
 const LIST_ITEMS_MAX = 64;
 
 export function readEnvironment<T>(env: Environment, read: (reader: EnvReader) => T): T {
@@ -66,7 +66,7 @@ export class EnvReader {
   readonly #env: Environment;
   readonly #section: string;
   readonly problems: EnvProblem[];
-  /** One for each variable read, in that order. */
+  /** Each variable that was read, in that order. */
   readonly declarations: Declaration[];
 
   constructor(env: Environment, section = '', { problems, declarations }: Partial<EnvReader> = {}) {
@@ -80,7 +80,7 @@ export class EnvReader {
     return new EnvReader(this.#env, title, this);
   }
 
-  /** Not trimmed. */
+  /** Does not trim the value. */
   string<D = never>(variable: string, options: StringOptions & EnvRead<D>) {
     const { lengthMin = 1, lengthMax = Number.POSITIVE_INFINITY, pattern } = options;
     const expected = options.expected ?? textOfLength(lengthMin, lengthMax);
@@ -91,6 +91,7 @@ export class EnvReader {
     return this.parsed<string, D>(variable, expected, parse, options);
   }
 
+  /** Decimal digits with an optional minus. */
   integer<D = never>(variable: string, options: NumberRange & EnvRead<D>) {
     const expected = `a whole number${rangeInWords(options)}`;
     const parse = (text: string) => inRange(text, /^-?\d{1,15}$/, options);
@@ -109,6 +110,7 @@ export class EnvReader {
     return this.parsed<number, D>(variable, 'a port number, 0 to 65535', parse, options);
   }
 
+  /** `true` or `false`, in any case. */
   boolean<D = never>(variable: string, options: EnvRead<D>) {
     const parse = (text: string): boolean | undefined => {
       const lower = text.toLowerCase();
@@ -162,7 +164,7 @@ export class EnvReader {
     return this.parsed<string, D>(variable, expected, parse, options);
   }
 
-  /** A value of any other form. `parse` returns undefined for a wrong form, or throws Unusable. */
+  /** For any other form. `parse` returns undefined for a wrong form, or throws Unusable. */
   parsed<T, D = never>(
     variable: string,
     expected: string,
@@ -183,7 +185,7 @@ export class EnvReader {
       if (!(error instanceof Unusable)) throw error;
       this.problem(variable, error.message);
     }
-    // Not used: requireValid throws first.
+    // Nobody uses this value: requireValid throws first.
     return options.default as D;
   }
 
@@ -193,7 +195,8 @@ export class EnvReader {
   }
 
   /**
-   * Reports a problem between several variables. Equal problems of two packages are listed once.
+   * Reports a problem between several variables. If two packages report the same one, the list has
+   * it once.
    */
   problem(variable: string, expected: string): void {
     const isNamed = this.problems.some(

@@ -1,6 +1,6 @@
 import { setImmediate as loopTick } from 'node:timers/promises';
 
-/** The most expensive texts, URLs of unusual letters, take 10 ms for this many characters. */
+/** For this many characters, the most expensive texts (URLs of unusual letters) take 10 ms. */
 const WORK_MAX = 64 * 1024;
 /** Inserting a row takes about as long as this many characters. */
 export const ROW_WORK = 1024;
@@ -18,7 +18,7 @@ export class WorkSlices {
   }
 }
 
-/** Longest wait while callers connect without end. */
+/** The longest yield while callers connect without a pause. */
 const CONNECTING_MS_MAX = 50;
 let connections = 0;
 

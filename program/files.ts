@@ -39,7 +39,7 @@ function notADirectory(at: string): NodeJS.ErrnoException {
 export async function fileClockMs(path: string): Promise<number> {
   const file = await open(path, 'wx', 0o600);
   try {
-    // The only time of a file that no program can set.
+    // No program can set this time of a file.
     return (await file.stat()).ctimeMs;
   } finally {
     await file.close();
@@ -53,7 +53,10 @@ export async function syncPath(path: string): Promise<void> {
   await handle.sync();
 }
 
-/** Follows "cannot be read": the system's code and advice, never the path, which may be secret. */
+/**
+ * @returns the text after "cannot be read": the system's code and advice, never the path, which may
+ * be secret
+ */
 export function whyUnreadable(error: unknown): string {
   const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
   switch (code) {

@@ -16,7 +16,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 
 const POLL_MS = 10_000;
-/** Longer than a writer's pause between the pieces of a file. */
+/** Longer than the pause in which a writer has written a part of a file. */
 const SETTLE_MS = 1_000;
 
 export interface FollowLog {
@@ -25,6 +25,7 @@ export interface FollowLog {
 }
 
 interface FollowOptions<T> {
+  /** Names the files in the log. */
   readonly what: string;
   readonly log: FollowLog;
   readonly onChange: (value: T) => void;
@@ -45,6 +46,7 @@ export class Followed<T> {
     this.#read = read;
     this.#options = options;
     this.#timer = setInterval(() => void this.reload(), options.pollMs ?? POLL_MS);
+    // The timer must not keep the program running.
     this.#timer.unref();
   }
 
@@ -72,7 +74,7 @@ export class Followed<T> {
       }
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
-      // Logged only when the reason changes, not every ten seconds.
+      // A warning each ten seconds would fill the log.
       if (reason !== this.#complaint) log.warn({ what, reason }, 'files not usable; kept');
       this.#complaint = reason;
       return;

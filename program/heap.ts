@@ -1,6 +1,6 @@
 /**
  * Garbage collection of the main processes. With few allocations V8 runs a full collection after
- * little more than a tenth of growth, which took half of the processor time at two jobs a second.
+ * little more than a tenth of growth: at two jobs a second, half of the processor time.
  *
  * Buffers of files and model inputs are outside the heap. V8 runs a full collection for every 64 MB
  * of them, which YoungBuffers prevents. `--external-memory-accounted-in-global-limit` lets them
@@ -14,7 +14,10 @@ const GROWTH_FLAG = '--heap-growing-percent';
 /** Young garbage is 1 to 2 MB: waking four threads for it costs more than they save. */
 const YOUNG_FLAG = '--no-parallel-scavenge';
 
-/** The heap may grow to four times the live 20 MB (node) or 35 MB (control plane), to save time. */
+/**
+ * Lets the heap grow to four times its live size: 20 MB in a node, 35 MB in a control plane.
+ * Processor time matters more.
+ */
 const GROWTH_PERCENT = 300;
 
 export function letHeapGrow(): void {
@@ -22,12 +25,14 @@ export function letHeapGrow(): void {
   setFlagsFromString(`${GROWTH_FLAG}=${GROWTH_PERCENT}`);
   setFlagsFromString(YOUNG_FLAG);
 }
-/** Below V8's 64 MB, since V8 also counts old buffers. */
+/** Below V8's 64 MB, since not all of these bytes are young. */
 const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
 /** Check intervals while buffers arrive and at rest, where each check wakes the process. */
 const BUSY_INTERVAL_MS = 100;
 const REST_INTERVAL_MS = 250;
-/** At rest: this many checks in a row found less than QUIET_BYTES_MAX new. */
+/**
+ * After this many checks in a row with less than QUIET_BYTES_MAX new bytes, the process is at rest.
+ */
 const QUIET_CHECKS = 10;
 const QUIET_BYTES_MAX = 1024 * 1024;
 
@@ -37,9 +42,9 @@ interface BufferHeap {
 }
 
 /**
- * Collects the young heap before V8 runs a full collection, since V8 counts passing buffers as old.
- * A full collection takes 20 to 30 ms of the main thread, a young one half a millisecond; V8 runs
- * that only when the young heap is full.
+ * Collects the young heap before V8 runs a full collection. Passing buffers die young, but V8
+ * counts them as old. A full collection takes 20 to 30 ms of the main thread, a young one half a
+ * millisecond; V8 runs that only when the young heap is full.
  */
 export class YoungBuffers {
   readonly #heap: BufferHeap;
@@ -58,7 +63,7 @@ export class YoungBuffers {
     const isQuiet = Math.abs(bytes - this.#seenBytes) < QUIET_BYTES_MAX;
     this.#quietChecks = isQuiet ? this.#quietChecks + 1 : 0;
     this.#seenBytes = bytes;
-    // Fewer bytes mean that V8 has collected, or that buffers were released.
+    // V8 has collected, or buffers were released.
     this.#floorBytes = Math.min(this.#floorBytes, bytes);
     if (bytes - this.#floorBytes >= GATHERED_BYTES_MAX) {
       this.#heap.collectYoung();
@@ -68,7 +73,7 @@ export class YoungBuffers {
   }
 }
 
-/** Does not keep the process running. */
+/** The timer must not keep the process running. */
 export function collectYoungBuffers(): void {
   const buffers = new YoungBuffers(ownHeap());
   const checkAgain = () => void setTimeout(checkAgain, buffers.check()).unref();
@@ -76,8 +81,8 @@ export function collectYoungBuffers(): void {
 }
 
 function ownHeap(): BufferHeap {
-  // Node's own flag could be forgotten in one of the ways to start a program. A context created
-  // while the flag is set has the function.
+  // A way to start a program could lack Node's own flag. A context created while the flag is set
+  // has the function.
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as NodeJS.GCFunction;
   setFlagsFromString('--no-expose-gc');

@@ -1,4 +1,4 @@
-/** Bounds the bytes held for all callers together. Accounts share them as in semaphore.ts. */
+/** Bounds the bytes that all callers hold together. Accounts share them as in semaphore.ts. */
 import { type Release, Semaphore } from './semaphore.ts';
 
 interface HeldBytesOptions {
@@ -8,15 +8,16 @@ interface HeldBytesOptions {
 
 /** A reader reserves room before it keeps more. */
 export interface HeldRoom {
-  /** @throws the refusal: the account has its share, or nothing is left */
+  /** @throws the refusal: the account has its share, or no byte is free */
   grow(bytes: number): void;
 }
 
+/** The bytes of one request. */
 export interface Holding extends HeldRoom {
   end(): void;
 }
 
-/** For readers with a bound of their own. */
+/** Readers with a bound of their own use it. */
 export const UNCOUNTED: HeldRoom = { grow: () => undefined };
 
 export class HeldBytes {

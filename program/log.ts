@@ -1,4 +1,4 @@
-/** The log: JSON lines on stdout. They never have secrets, URLs or bytes. */
+/** Writes JSON lines to stdout. They never contain secrets, URLs or bytes. */
 
 import { write, writeSync } from 'node:fs';
 import { type Logger, type LoggerOptions, pino } from 'pino';
@@ -9,7 +9,7 @@ const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'
 type LogLevel = (typeof LOG_LEVELS)[number];
 
 const STDOUT = 1;
-/** From this level on every line is written. */
+/** The log writes every line of at least this level. */
 const ERROR = 50;
 
 interface LogOptions {
@@ -64,7 +64,7 @@ export function readLogSettings(whole: EnvReader): LogSettings {
 }
 
 const REPORT_EVERY_MS = 60_000;
-/** Remembered pairs of message and cause. Beyond it no line is omitted. */
+/** All but a few messages are fixed texts. Above this number the log omits none. */
 const MESSAGES_MAX = 512;
 
 interface Seen {
@@ -107,7 +107,7 @@ export class RepeatedFailures {
     for (const [key, seen] of this.#seen) {
       const { of, cause, leftOut: lines } = seen;
       if (lines > 0) leftOut.push({ of, cause, lines });
-      // An entry stays for a minute at least.
+      // A message less than a minute old stays.
       else if (this.#now() - seen.firstMs >= REPORT_EVERY_MS) this.#seen.delete(key);
       seen.leftOut = 0;
     }
@@ -118,7 +118,7 @@ export class RepeatedFailures {
   reportEveryMinute(report: (leftOut: LeftOut) => void): void {
     const reportAll = () => this.takeLeftOut().forEach(report);
     setInterval(reportAll, REPORT_EVERY_MS).unref();
-    // Before the log's own listener, which writes the last lines.
+    // This listener must precede the log's own, which writes the last lines.
     process.prependOnceListener('exit', reportAll);
   }
 }
@@ -137,9 +137,9 @@ function causeOf(error: Error): string {
   return (typeof code === 'string' ? code : String(message)).slice(0, CAUSE_CHARACTERS_MAX);
 }
 
-/** Longest wait of a line for its batch. A SIGKILL loses the waiting lines. */
+/** A line's longest wait for others. A SIGKILL loses these lines. */
 const FLUSH_MS = 100;
-/** Some seconds of a busy program's lines. */
+/** Seconds of a busy program's lines. */
 const BUFFER_BYTES_MAX = 4 * 1024 * 1024;
 /** Bounds the last write to a full pipe. */
 const FULL_PIPE_TRIES_MAX = 10;
@@ -150,8 +150,8 @@ const LINE_FEED = 10;
 interface LogOutputOptions {
   readonly fd: number;
   /**
-   * At this many bytes the waiting lines are written together, off the main thread; fewer wait 100
-   * ms for more. 0: each line is written at once, on the main thread.
+   * From this many bytes on the system writes lines together, off the main thread; fewer bytes wait
+   * 100 ms for more. 0: the main thread writes each line at once.
    */
   readonly batchBytes: number;
   readonly bufferBytesMax?: number;
@@ -177,11 +177,10 @@ export class LogOutput {
   #waiting: string[] = [];
   #waitingBytes = 0;
   #batch: Batch | undefined;
-  /** The system is writing the batch. */
-  #underWay = false;
+  #isWriting = false;
   #lost = 0;
   #torn = false;
-  /** Runs only while lines wait: each tick wakes an idle process. */
+  /** The timer runs only while lines wait: each tick wakes an idle process. */
   #ticking: NodeJS.Timeout | undefined;
   readonly #flushed: (() => void)[] = [];
 
@@ -223,19 +222,19 @@ export class LogOutput {
   }
 
   #start(): void {
-    if (this.#underWay) return;
+    if (this.#isWriting) return;
     this.#batch ??= this.#take();
     if (this.#batch === undefined) {
       for (const done of this.#flushed.splice(0)) done();
       return;
     }
-    this.#underWay = true;
+    this.#isWriting = true;
     const { bytes, written } = this.#batch;
     write(this.#options.fd, bytes, written, (error, count) => this.#ended(error, count ?? 0));
   }
 
   #ended(error: NodeJS.ErrnoException | null, count: number): void {
-    this.#underWay = false;
+    this.#isWriting = false;
     const batch = this.#batch as Batch;
     batch.written += count;
     // The next tick of the interval tries again.
@@ -248,12 +247,12 @@ export class LogOutput {
 
   #writeNow(triesMax: number): void {
     for (;;) {
-      // While the system writes a batch, this writes only later lines.
-      const batch = this.#underWay ? this.#take() : (this.#batch ?? this.#take());
+      // The system writes its own batch.
+      const batch = this.#isWriting ? this.#take() : (this.#batch ?? this.#take());
       if (batch === undefined) return;
       const outcome = this.#writeBatch(batch, triesMax);
       if (outcome === 'lost') this.#lose(batch);
-      if (!this.#underWay) this.#batch = outcome === 'busy' ? batch : undefined;
+      if (!this.#isWriting) this.#batch = outcome === 'busy' ? batch : undefined;
       if (outcome !== 'written') return;
     }
   }
@@ -265,7 +264,7 @@ export class LogOutput {
       } catch (error) {
         if (!isBusy(error)) return 'lost';
         tries += 1;
-        if (tries >= triesMax) return this.#underWay ? 'lost' : 'busy';
+        if (tries >= triesMax) return this.#isWriting ? 'lost' : 'busy';
         Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, FULL_PIPE_WAIT_MS);
       }
     }

@@ -12,7 +12,7 @@ const CACHE_MS = 1000;
 /** Scrapers give up after 10 s and would get nothing. */
 const READ_MS_MAX = 2000;
 
-/** undefined: unknown, so it is omitted. */
+/** undefined: the value is unknown, so the page omits it. */
 export type GaugeValues =
   | number
   | undefined
@@ -31,7 +31,7 @@ export class MetricSet {
   readonly registry = new Registry();
   readonly #onUnreadable: (what: string, error: unknown) => void;
 
-  /** @param onUnreadable called if a gauge fails; the rest of the page is served */
+  /** @param onUnreadable called if a gauge fails; the page has the rest */
   constructor(onUnreadable: (what: string, error: unknown) => void = () => undefined) {
     this.#onUnreadable = onUnreadable;
   }
@@ -60,13 +60,13 @@ export class MetricSet {
     return this.openCounter(name, help, Object.keys(known), everyOf(known));
   }
 
-  /** @returns a function that increments the counter */
+  /** @returns increments it */
   counted(name: string, help: string): () => void {
     const counter = this.counter(name, help, {});
     return () => counter.inc({});
   }
 
-  /** @param label its name and all values @returns a function that increments a value's series */
+  /** @param label its name and all values @returns increments a value's series */
   countedBy<const Value extends string>(
     name: string,
     help: string,
@@ -99,7 +99,7 @@ export class MetricSet {
       labelNames: [...labelNames],
       registers: [this.registry],
       async collect() {
-        // An unreadable value is omitted instead of repeating the old one.
+        // The page omits an unreadable value instead of repeating the old one.
         if (labelNames.length === 0) this.remove();
         else this.reset();
         const values = await read();
@@ -109,7 +109,7 @@ export class MetricSet {
     });
   }
 
-  /** One reading serves all its gauges. None begins while another hangs. */
+  /** One reading serves all its gauges. While a reading hangs, no other begins. */
   reading<T>(
     what: string,
     read: () => Promise<T>,

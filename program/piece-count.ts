@@ -1,16 +1,18 @@
 import type { Readable } from 'node:stream';
 
-/** Any body may have this many. Clients that write a form in small pieces send some hundreds. */
+/** Any body may have these; clients that write a form in small pieces send some hundreds. */
 const PIECES_FREE = 1024;
-/** Least average size of the pieces beyond PIECES_FREE. HTTP libraries write 4 KiB or more. */
+/** Average size of the further pieces. HTTP libraries write 4 KiB or more. */
 const PIECE_BYTES_MIN = 512;
 
-/** Bounds pieces as well as bytes: in pieces of one byte a body costs a thousand times more. */
+/**
+ * Pieces of one byte make a body a thousand times more expensive, which no bound of bytes prevents.
+ */
 export class PieceCount {
   #pieces = 0;
   bytes = 0;
 
-  /** False: too many pieces for its bytes. */
+  /** @returns false: the body has too many pieces for its bytes */
   take(bytes: number): boolean {
     this.#pieces += 1;
     this.bytes += bytes;

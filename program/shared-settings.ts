@@ -81,7 +81,7 @@ export function readModelDirs(whole: EnvReader, dataDir: string, cwd = '') {
   };
 }
 
-/** Empty: only the nodes' own plan. */
+/** Empty: the service offers only the nodes' own plan. */
 export function readModelsOffered(reader: EnvReader, isName: RegExp): readonly string[] {
   const parse = (text: string) => (isName.test(text) ? text : undefined);
   const offered = reader

@@ -1,6 +1,6 @@
 /**
- * SIGTERM and SIGINT: the first means drain, a later one hurry. Repeats within SAME_SIGNAL_MS are
- * ignored, since terminals and npm send a signal twice.
+ * The first SIGTERM or SIGINT means drain, a later one hurry. Repeats within SAME_SIGNAL_MS do not
+ * count, since terminals and npm send a signal twice.
  */
 const SAME_SIGNAL_MS = 1000;
 

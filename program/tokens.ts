@@ -11,7 +11,7 @@ import { Followed, type FollowLog } from './followed-files.ts';
 /** Short tokens can be guessed, and metadata cannot carry blanks or controls. */
 const FORM = /^[\x21-\x7e]{16,256}$/;
 export const TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
-/** The old and the new token, and those of an unfinished change. */
+/** The old token, the new one, and those of an unfinished change. */
 const NODE_TOKENS_MAX = 4;
 const FILE_CHARACTERS_MAX = 65_536;
 
@@ -35,7 +35,7 @@ export function digestOf(text: string): Buffer {
 }
 
 interface ListForm<T> {
-  /** The variable that names the file: `…_FILE`. */
+  /** Names the file: `…_FILE`. */
   readonly variable: string;
   readonly form: string;
   readonly parse: (line: string) => T | undefined;
@@ -55,8 +55,8 @@ const NODE_TOKENS: ListForm<string> = {
 };
 
 /**
- * The program sends the first token and accepts all. Empty: none is set.
- * @param expected follows "must be " if one must be set
+ * The program shows the first token and accepts all. Empty: none is set.
+ * @param expected follows "must be " if the program needs one
  */
 export function readNodeTokens(whole: EnvReader, expected?: string): Listed<string> {
   const reader = whole.section('Basics');
@@ -89,7 +89,7 @@ export function nodeTokensNow(listed: Listed<string>): Promise<readonly string[]
   return listNow(listed, NODE_TOKENS);
 }
 
-/** undefined: the variable is not set. */
+/** @returns undefined: the variable is not set */
 export function readListFile<T>(
   reader: EnvReader,
   list: ListForm<T>,
@@ -128,9 +128,7 @@ function formOf({ form, itemsMax }: ListForm<unknown>): string {
   return `at most ${itemsMax} lines, each ${form}`;
 }
 
-/**
- * Skips lines that begin with "#". undefined: a wrong list, or an empty file, perhaps half written.
- */
+/** Skips lines that begin with "#". A file without text is being written. */
 function itemsOf<T>(text: string, list: ListForm<T>): readonly T[] | undefined {
   const { parse, separator, itemsMin, itemsMax } = list;
   if (text.trim() === '' || text.length > FILE_CHARACTERS_MAX) return undefined;

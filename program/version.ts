@@ -1,4 +1,4 @@
-/** The version, which only the root's package.json has. */
+/** Only the root's manifest has the version. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 

@@ -1,7 +1,7 @@
 import { addAbortListener } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** True if `work` settled first, before the time was over or the signal aborted. */
+/** @returns true: `work` settled before the time was over or the signal aborted */
 export async function settledWithin(
   work: Promise<unknown>,
   waitMs: number,

@@ -30,7 +30,7 @@ const CHECK_MS_MAX = 60_000;
 
 interface Check {
   readonly subject: string;
-  /** For warnings and the failure; may depend on the error's text and cause. */
+  /** What to do about a warning or the failure. It may depend on the error's text and cause. */
   readonly advice: string | ((found: string, cause: unknown) => string);
   readonly msMax?: number;
 }
@@ -38,8 +38,8 @@ interface Check {
 export type Warn = (found: string) => void;
 
 /**
- * Runs a check as a start does. Its result is an ok finding (undefined: none), its logged warnings
- * are warnings, its error or a timeout is a failure. Never rejects.
+ * Runs a check as a start does. A returned text becomes an ok finding, a logged warning a warning,
+ * an error or a timeout a failure. Never rejects.
  */
 export async function runCheck(
   { subject, advice, msMax = CHECK_MS_MAX }: Check,
@@ -107,7 +107,10 @@ export function pageOf(findings: readonly Finding[]): string[] {
   return [...lines, counts.join(', ')];
 }
 
-/** Others may have written parts of the text: it must not begin a line or control the terminal. */
+/**
+ * Somebody else may have written a part of the text: it must not begin a line or control the
+ * terminal.
+ */
 function oneLine(text: string): string {
   return text.replaceAll(/\p{Cc}+/gu, ' ');
 }
@@ -116,7 +119,7 @@ export function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`;
 }
 
-/** `fault`: why the command fails; undefined: it succeeds. */
+/** @returns `fault`: why the command fails; undefined: it succeeds */
 export function reportOf(
   findings: readonly Finding[],
   { json, strict }: { readonly json?: boolean; readonly strict?: boolean },

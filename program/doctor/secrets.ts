@@ -1,21 +1,24 @@
 import { readFile } from 'node:fs/promises';
 
-/** Variables, also of other programs, whose values are secret. */
+/** Variables with secret values, including those of other programs. */
 const SECRET_NAME = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|SESSION/i;
-/** Exceptions: paths of files, and switches. */
+/** These have paths of files, or switches. */
 const NO_SECRET =
   /_(FILE|HOST|PORT|AGENT_PID|SOCK)$|^MATTING_READS_REQUIRE_IDEMPOTENCY_KEY$|^AWS_ACCESS_KEY_ID$/;
-/** Not removed, since the output contains the program's commands. */
+/** The program's name is no secret: commands of the output contain it. */
 const OWN_NAME = /^matting$/i;
-/** Shorter ones would match ordinary words. */
+/** A shorter secret would match ordinary words. */
 const SECRET_LENGTH_MIN = 6;
 const LEFT_OUT = '[left out]';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The last guard before a doctor's output: removes secret values and passwords of URLs. */
+/**
+ * The last guard before a doctor's output: removes values of secret variables and passwords of
+ * URLs.
+ */
 export class SecretsOut {
-  /** Longest first, since one may contain another. */
+  /** The longest comes first, since one secret may contain another. */
   readonly #secrets: readonly string[];
 
   /** @param more secrets outside of the environment, such as a key file's content */
@@ -32,7 +35,9 @@ export class SecretsOut {
   }
 }
 
-/** Tokens in files that the environment names. An unreadable file cannot be printed either. */
+/**
+ * Reads tokens from files that the environment names. An unreadable file cannot be printed either.
+ */
 export async function secretsOfFiles(env: Environment): Promise<string[]> {
   const files = ['MATTING_NODE_TOKEN_FILE', 'MATTING_NODE_CALLER_TOKENS_FILE'].flatMap(
     name => env[name] || [],
@@ -51,23 +56,24 @@ function secretsOf([name, value]: readonly [string, string | undefined]): string
   return [value, ...parts, ...passwords];
 }
 
+/** @returns passwords of a URL as written and decoded */
 function passwordsOf(value: string): string[] {
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(value) || !URL.canParse(value)) return [];
   const { username, password } = new URL(value);
-  // A storage's signed query is a secret, too.
+  // The signature in a storage's URL is a secret, too.
   const query = /[?&](?:[^=&]*(?:signature|token|credential|password)[^=&]*)=([^&]+)/gi;
   const signed = [...value.matchAll(query)].flatMap(([, text = '']) => [text]);
   const alone = password === '' && /:\/\/[^/@]+@/.test(value) ? [] : [password];
   return [...alone, ...signed, username !== '' && password !== '' ? `${username}:${password}` : ''];
 }
 
-/** Plain, decoded from a URL, encoded for one, and in JSON. */
+/** @returns the secret as it is, decoded from a URL, encoded for a URL, and in JSON */
 function formsOf(secret: string): string[] {
   const forms = [secret, encodeURIComponent(secret), JSON.stringify(secret).slice(1, -1)];
   try {
     forms.push(decodeURIComponent(secret));
   } catch {
-    // Not percent-encoded, so there is no decoded form.
+    // The secret is not percent-encoded, so there is no decoded form.
   }
   if (/^[0-9a-f]{32,}$/i.test(secret)) {
     const bytes = Buffer.from(secret, 'hex');

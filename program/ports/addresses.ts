@@ -3,17 +3,23 @@ import { isIPv6 } from 'node:net';
 /** An IPv4 address on a dual-stack socket. */
 const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
 
-/** undefined: not an IPv4-mapped IPv6 address. */
+/** @returns undefined: the address is not an IPv4-mapped IPv6 address */
 export function mappedIpv4(address: string): string | undefined {
   return MAPPED.exec(address)?.[1];
 }
 
-/** Compressed and in lower case (RFC 5952). @param address without a zone */
+/**
+ * @returns the address compressed and in lower case (RFC 5952)
+ * @param address without a zone
+ */
 export function canonicalIpv6(address: string): string {
   return new URL(`http://[${address}]/`).hostname.slice(1, -1);
 }
 
-/** Eight groups of 16 bits, in hexadecimal. @param address IPv6 without a zone */
+/**
+ * @returns eight groups of 16 bits, in hexadecimal
+ * @param address IPv6 without a zone
+ */
 export function ipv6Groups(address: string): string[] {
   const [before = [], after = []] = canonicalIpv6(address)
     .split('::')
@@ -42,12 +48,12 @@ export function httpBaseOf(host: string, port: number): string {
   return `http://${dialled.includes(':') ? `[${dialled}]` : dialled}:${port}`;
 }
 
-/** True if only this machine reaches the host. Names other than localhost are not resolved. */
+/** Whether only this machine reaches the host. Resolves no name but localhost. */
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 }
 
-/** By RFC 6761, 6762, 8375 and 9476, or by habit. */
+/** Private by RFC 6761, 6762, 8375 or 9476, or by habit. */
 const PRIVATE_SUFFIXES = [
   'localhost',
   'local',
@@ -65,7 +71,10 @@ export function hostOf(url: URL): string {
   return url.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
 }
 
-/** Public resolvers do not know such a name. @param host of hostOf */
+/**
+ * Whether public resolvers cannot know the name.
+ * @param host as hostOf returns it
+ */
 export function isPrivateName(host: string): boolean {
   // Resolvers add their search list to a name without a dot.
   if (!host.includes('.')) return true;

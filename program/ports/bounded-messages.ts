@@ -6,7 +6,7 @@ import { refuseStream } from './refused-stream.ts';
 /** Precedes each message: a compression flag and four bytes of length. */
 const PREFIX_BYTES = 5;
 
-/** Bytes of incomplete headers on one connection, without headers up to MESSAGE_BYTES_SMALL. */
+/** Bound of incomplete headers over MESSAGE_BYTES_SMALL on one connection. */
 const HEADERS_BYTES_MAX = 1024 * 1024;
 
 export const MESSAGE_FAULTS = [
@@ -34,14 +34,14 @@ const FAULTS: Readonly<Record<MessageFault, ContractError>> = {
 };
 
 interface MessageBounds {
+  /** Known callers may compress their messages. */
   readonly isKnown: boolean;
-  /**
-   * A method that carries files. Only its first message, the header, is bounded (HEADER_BYTES_MAX).
-   */
+  /** A method that carries files: only its first message is bounded, by HEADER_BYTES_MAX. */
   readonly isLarge: boolean;
-  /** Incomplete large headers of the connection. undefined: unbounded. */
+  /** The connection's incomplete large headers. undefined: unbounded. */
   readonly headers?: { bytes: number } | undefined;
   readonly firstMessageWaitMaxMs: number;
+  /** Called when the first message is complete. */
   readonly onFirst: () => void;
   /** Called before the refusal. */
   readonly onFault: (fault: MessageFault) => void;
@@ -100,9 +100,9 @@ export function boundMessages(stream: ServerHttp2Stream, bounds: MessageBounds):
       if (isLarge) return stop();
     }
   };
-  // Runs before grpc-js' listener, which must not get the excess.
+  // This listener must precede grpc-js' own, which must not get the excess.
   stream.prependListener('data', check);
-  // If the call ends without a message, grpc-js answers it.
+  // grpc-js answers a call without a message.
   stream.once('end', () => clearTimeout(timer));
   stream.once('close', stop);
 }

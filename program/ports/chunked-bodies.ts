@@ -1,11 +1,11 @@
 /**
- * Node emits each chunk (RFC 9112 section 7.1) separately. This gathers small chunks, and closes
- * the connection of a caller who sends too many for its bytes.
+ * Node emits each chunk (RFC 9112 section 7.1) separately. These functions gather small chunks, and
+ * close the connection of a caller that sends too many for its bytes.
  */
 import { IncomingMessage, type Server } from 'node:http';
 import { PieceCount } from '../piece-count.ts';
 
-/** Gathers up to this size, or until the next tick. Larger chunks pass through. */
+/** Gathers chunks up to this size, or until the next tick. Larger chunks pass through. */
 const GATHERED_BYTES = 16 * 1024;
 
 /** Use it as the server's option `IncomingMessage`. */
@@ -49,7 +49,7 @@ function gatherChunks(
     gatheredBytes = 0;
   };
   request.gather = (chunk: Buffer | null) => {
-    // After we destroyed the socket, Node still emits the rest of its read, perhaps with the end.
+    // Node still emits the rest of a read, which may contain the end.
     if (over) return false;
     if (chunk === null) {
       flush();

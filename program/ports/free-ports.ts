@@ -4,14 +4,15 @@ import { createServer, type Server } from 'node:net';
 
 const LOOPBACK = '127.0.0.1';
 /**
- * Below the system's ephemeral ports (from 32768 on Linux), which another program might get before
- * the intended one listens.
+ * These ports are below the system's ephemeral ones (from 32768 on Linux), which another program
+ * might get before the intended one listens.
  */
 const PORT_MIN = 20_000;
 const PORT_MAX = 32_000;
+/** Attempts at used ports. */
 const TRIES_MAX = 100;
 
-/** A tuple if the number is a literal. */
+/** A tuple if `Count` is a literal. */
 type PortTuple<Count extends number, Ports extends number[] = []> = number extends Count
   ? number[]
   : Ports['length'] extends Count
@@ -24,7 +25,7 @@ export async function findFreePorts<const Count extends number>(
 ): Promise<PortTuple<Count>> {
   const servers: Server[] = [];
   try {
-    // Held until all are found, so that none is found twice.
+    // The servers stay open until all ports are found, so that none is found twice.
     for (let tries = 0; servers.length < count; tries++) {
       if (tries > TRIES_MAX + count) throw new Error(`no ${count} ports are free`);
       const server = await listenAt(randomInt(PORT_MIN, PORT_MAX));
@@ -37,7 +38,7 @@ export async function findFreePorts<const Count extends number>(
   }
 }
 
-/** undefined: in use or not allowed. */
+/** @returns undefined: the port is in use or not allowed */
 function listenAt(port: number): Promise<Server | undefined> {
   const server = createServer();
   return new Promise(resolve => {

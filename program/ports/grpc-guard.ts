@@ -2,11 +2,11 @@
  * Bounds what strangers cost a gRPC port, on the http2 servers below grpc-js. A connection belongs
  * to a stranger until one of its calls shows a known token or certificate.
  *
- * | bound                  | bounds               | at the bound                                   |
+ * | bound                  | of                   | at the bound                                   |
  * |------------------------|----------------------|------------------------------------------------|
  * | strangersMax           | all strangers        | the network with most of them loses its oldest |
  * | tokenWaitMaxMs         | a stranger           | it is closed                                   |
- * | probeAgeMaxMs          | a probing stranger   | it is closed                                   |
+ * | probeAgeMaxMs          | one with open calls  | it is closed                                   |
  * | STRANGER_WINDOW_BYTES  | a stranger's call    | the rest waits for the token                   |
  * | strangerBytesMax       | a stranger           | it is closed: a flood                          |
  * | strangerCallsMax       | a stranger           | it is asked to reconnect                       |
@@ -17,10 +17,9 @@
  * | MESSAGE_BYTES_SMALL    | messages, except of  | the call is refused by the announced length;   |
  * |                        | large methods        | also if a stranger compressed it               |
  * | HEADER_BYTES_MAX       | a large method's     | the same                                       |
- * |                        | first message, the   |                                                |
- * |                        | header               |                                                |
+ * |                        | first message        |                                                |
  * | HEADERS_BYTES_MAX      | a direct caller's    | the call is refused                            |
- * |                        | incomplete headers   |                                                |
+ * |                        | incomplete ones      |                                                |
  * | firstMessageWaitMaxMs  | the first message,   | the call is refused                            |
  * |                        | not of large methods |                                                |
  * | afterEndMaxMs          | an answered call     | it is closed, although its caller continues    |
@@ -54,8 +53,9 @@ const STREAM_WINDOW_BYTES = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
 const STRANGER_STREAMS_MAX = 8;
 /**
- * Bytes of a call before its token is checked. gRPC's clients read the server's settings before
- * their first call, so one that streams a file at once sends only this much before its refusal.
+ * A call gets this many bytes through before its token is checked. gRPC's clients read the server's
+ * settings before their first call, so a client that streams a file at once sends only this much
+ * before its refusal.
  */
 const STRANGER_WINDOW_BYTES = 2 * MESSAGE_BYTES_SMALL;
 const HEADER_LIST_BYTES_MAX = 16 * 1024;
@@ -65,6 +65,7 @@ export type ConnectionOwner =
   | { readonly kind: 'fleet' }
   | { readonly kind: 'direct'; readonly name: string };
 
+/** Labels of metrics. */
 export const GUARD_CAUSES = [
   'no_token',
   'crowded',
@@ -77,16 +78,17 @@ export type GuardCause = (typeof GUARD_CAUSES)[number];
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
 interface GrpcGuardOptions {
-  /** undefined: unknown. */
+  /** @returns undefined: the caller is unknown */
   readonly identify: (metadata: Metadata, auth: AuthContext) => ConnectionOwner | undefined;
   /** The error for unknown callers, before a handler runs. Absent: handlers decide. */
   readonly unknown?: ContractError;
+  /** Concurrent calls of a known connection. */
   readonly streamsMax: number;
-  /** Methods that are open to all and keep a connection longer. */
+  /** Methods open to all, which keep a connection longer. */
   readonly isOpenPath?: (path: string) => boolean;
-  /** Methods with large messages: only the first is bounded here. */
+  /** Methods with large messages. The guard bounds only the first. */
   readonly isLargePath?: (path: string) => boolean;
-  /** Resets a call of that path after such a silence in both directions. undefined: never. */
+  /** Resets a call of that path after this silence in both directions. undefined: never. */
   readonly silenceMaxMsOf?: (path: string) => number | undefined;
   /** At this age ±10 % a direct connection is asked to reconnect. Absent: never. */
   readonly askedAgeMs?: number | undefined;
@@ -126,7 +128,6 @@ interface Connection {
   owner: ConnectionOwner | undefined;
   probed: boolean;
   calls: number;
-  /** Bytes of incomplete large headers. */
   readonly headers: { bytes: number };
   ending: boolean;
 }
@@ -135,8 +136,8 @@ export class GrpcGuard {
   readonly #options: GrpcGuardOptions;
   readonly #bounds: GuardBounds;
   /**
-   * In the order of arrival, by the peer's address and port: with TLS the session has another
-   * socket object than the connection.
+   * Connections in the order of arrival, by the peer's address and port: with TLS the session has
+   * another socket object than the connection.
    */
   readonly #connections = new Map<string, Connection>();
   readonly #bySession = new WeakMap<ServerHttp2Session, Connection>();
@@ -164,7 +165,7 @@ export class GrpcGuard {
       maxHeaderListSize: HEADER_LIST_BYTES_MAX,
     });
     http2Server.maxConnections = connectionsMaxOf(this.#bounds);
-    // Before http2's own listener, which creates a plain text session at once.
+    // This listener must precede http2's own, which creates a plain text session at once.
     http2Server.prependListener('connection', (socket: Socket) => this.#opened(socket));
     http2Server.on('session', (session: ServerHttp2Session) => {
       const connection = this.#connections.get(peerOf(session.socket));
@@ -180,7 +181,7 @@ export class GrpcGuard {
       // A stream without a handler needs a listener too: an unheard failure would end the process.
       stream.on('error', () => undefined);
       const session = stream.session as ServerHttp2Session | undefined;
-      // undefined: the connection ended before its headers were processed.
+      // The connection may have ended before its headers were processed.
       const connection = session && this.#bySession.get(session);
       if (connection === undefined || stream.destroyed) return;
       this.#stream(stream, headers, { connection, inner });
@@ -189,8 +190,8 @@ export class GrpcGuard {
   }
 
   /**
-   * Replaces grpc.max_connection_age_ms, which also asks control planes. Their calls are long, and
-   * would end at the next keepalive (grpc/grpc-node#3068).
+   * Replaces grpc.max_connection_age_ms, which also asks the fleet: grpc-js clients then end their
+   * calls at the next keepalive (grpc/grpc-node#3068), and a control plane's calls are long.
    */
   #askAtAge(connection: Connection, session: ServerHttp2Session): void {
     const { askedAgeMs } = this.#options;
@@ -222,7 +223,7 @@ export class GrpcGuard {
       return;
     }
     for (const listener of inner) listener(stream, headers);
-    // After grpc-js' own listeners, which start the flow of the stream.
+    // This must follow grpc-js' own listeners, which start the flow of the stream.
     this.#endAfterEnd(stream);
     const silenceMaxMs = silenceMaxMsOf?.(path);
     if (silenceMaxMs !== undefined) {
@@ -233,7 +234,7 @@ export class GrpcGuard {
     boundMessages(stream, {
       isKnown,
       isLarge,
-      // A control plane's headers are unbounded: it may begin as many calls as the node takes.
+      // A control plane may begin as many calls as a node takes.
       headers: owner?.kind === 'direct' ? connection.headers : undefined,
       firstMessageWaitMaxMs: this.#bounds.firstMessageWaitMaxMs,
       onFirst: () => {
@@ -241,7 +242,7 @@ export class GrpcGuard {
       },
       onFault: fault => this.#options.onEnded?.(fault),
     });
-    // Bounds all bytes of the socket: a kept frame keeps alive those that arrived with it.
+    // A frame also keeps alive the bytes that arrived with it.
     if (!isKnown) stream.prependListener('data', () => void this.#mayContinue(connection));
   }
 
@@ -271,7 +272,7 @@ export class GrpcGuard {
     this.#sweeping ??= setInterval(() => this.#sweep(), intervalMs).unref();
   }
 
-  /** False: no room for known callers, so the connection ends. */
+  /** @returns false: there is no room for known callers, so the connection ends */
   #mayEnter(connection: Connection, owner: ConnectionOwner): boolean {
     if (connection.owner !== undefined) return true;
     if (connection.ending) return false;
@@ -309,16 +310,19 @@ export class GrpcGuard {
     return direct.length < directMax && own.length < directEachMax;
   }
 
-  /** For a call without a token. False: its connection has ended. */
+  /**
+   * Call it for a call without a token.
+   * @returns false: its connection has ended
+   */
   #mayCall(connection: Connection): boolean {
     if (connection.owner !== undefined) return true;
     connection.calls += 1;
-    // This call is still answered. A frequent probe must then reconnect.
+    // The server still answers this call. A frequent probe must then reconnect.
     if (connection.calls === this.#bounds.strangerCallsMax) this.#end(connection, 'no_token');
     return this.#mayContinue(connection);
   }
 
-  /** False: the stranger sent too many bytes, and its connection ends. */
+  /** @returns false: the stranger sent too many bytes, so its connection ends */
   #mayContinue(connection: Connection): boolean {
     if (connection.owner !== undefined) return true;
     if (connection.socket.bytesRead <= this.#bounds.strangerBytesMax) return true;
@@ -326,7 +330,7 @@ export class GrpcGuard {
     return false;
   }
 
-  /** Closes the oldest stranger of the network with most of them. */
+  /** Closes the oldest stranger of the network that has the most. */
   #makeRoom(): void {
     const open = [...this.#connections.values()].filter(({ owner, ending }) => !owner && !ending);
     if (open.length <= this.#bounds.strangersMax) return;
@@ -384,8 +388,8 @@ const OVER_LIMIT = new ContractError(
 );
 
 /**
- * Answers the pings of grpc-js while a session closes, which itself sends none: grpc-js would take
- * the peer for dead and end running calls. The silence of each call stays bounded.
+ * A closing session sends no ping, so grpc-js would take the peer for dead and end running calls at
+ * its next keepalive. The silence of each call stays bounded.
  */
 function pingWhileClosing(session: ServerHttp2Session): void {
   const ping = session.ping.bind(session) as (...args: unknown[]) => boolean;

@@ -2,25 +2,28 @@ import { connectionsWithin } from './listening.ts';
 
 export const GUARD_BOUNDS = {
   strangersMax: 512,
-  /** From the connection to the first call with a token, with the TLS handshake. */
+  /** The time from the connection, with the TLS handshake, to the first call with a token. */
   tokenWaitMaxMs: 10_000,
-  /** For connections with only calls that need no token, such as probes. */
+  /** Bounds connections with only calls that need no token, such as probes. */
   probeAgeMaxMs: 60_000,
-  /** Includes frames and TLS. Calls with a wrong token stay below it, up to `strangerCallsMax`. */
+  /**
+   * Includes frames and TLS. It exceeds `strangerCallsMax` full windows, so that a wrong token is
+   * no flood.
+   */
   strangerBytesMax: 1024 * 1024,
-  /** A caller that probes each second must reconnect after 100 s. */
+  /** Enough for a probe each second, until it must reconnect. */
   strangerCallsMax: 100,
   knownMax: 256,
   directMax: 192,
   directEachMax: 64,
-  /** From a call's headers to its complete first message. */
+  /** The time from a call's headers to its complete first message. */
   firstMessageWaitMaxMs: 10_000,
-  /** For callers that continue to send after the whole answer. */
+  /** The time of callers that continue to send after the whole answer. */
   afterEndMaxMs: 5000,
 };
 export type GuardBounds = Readonly<typeof GUARD_BOUNDS>;
 
-/** Reduces the bounds to the limit of open files. @param share fraction of it for the port */
+/** Reduces the bounds to the open files. @param share fraction of all files for the port */
 export function guardBoundsWithin(
   bounds: GuardBounds,
   share: number,
@@ -38,7 +41,7 @@ export function guardBoundsWithin(
   };
 }
 
-/** Counts strangers twice, since as many may still be closing. */
+/** Counts strangers twice, since some are being closed. */
 export function connectionsMaxOf({ strangersMax, knownMax }: GuardBounds): number {
   return 2 * strangersMax + knownMax;
 }

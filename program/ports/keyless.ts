@@ -16,7 +16,6 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
 import { hostOf, isPrivateName } from './addresses.ts';
 
-/** Prefix of the User-Agent of this service's own requests. */
 export const OWN_AGENT = 'matting-service/1';
 /** Any version. */
 const OF_SERVICES = /^\s*matting-service\b/i;
@@ -35,7 +34,7 @@ export function isOwnHost(text: string, own: readonly string[]): boolean {
   return host !== undefined && (isIP(host) !== 0 || isPrivateName(host) || own.includes(host));
 }
 
-/** The host of a Host header or of an address with a port. undefined: another form. */
+/** @returns the host of a Host header or of an address with a port; undefined: another form */
 export function hostIn(text: string): string | undefined {
   const url = HOST.test(text) ? URL.parse(`http://${text}`) : null;
   return url === null ? undefined : hostOf(url);

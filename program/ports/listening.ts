@@ -36,7 +36,7 @@ export async function listening<T>(address: ListenAddress, listen: () => Promise
 /** Node raises the soft limit to the hard one, so they are equal. */
 const LIMIT = /^Max open files\s+(\d+)\s/m;
 
-/** Of this process. undefined: unknown. */
+/** @returns the limit of this process; undefined: unknown */
 export function openFilesMax(): number | undefined {
   try {
     const [, soft] = LIMIT.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
@@ -48,8 +48,8 @@ export function openFilesMax(): number | undefined {
 }
 
 /**
- * Keeps a port's connections within the limit of open files.
- * @param share fraction of the limit
+ * Keeps a port's connections within the open files.
+ * @param share fraction of all files
  */
 export function connectionsWithin(
   wanted: number,

@@ -5,7 +5,7 @@ import { networkOf } from './addresses.ts';
 export interface RoomOptions {
   /** Fraction of `maxConnections` that waiting connections must leave free. */
   readonly spareShare: number;
-  /** Fraction that may have an incomplete body: once for strangers, once for accounts. */
+  /** Fraction that may have an incomplete body: once for strangers, and once for accounts. */
   readonly bodiesShare?: number;
   /** The account of the last key on the connection. undefined: none. */
   readonly ownerOf?: (socket: Socket) => string | undefined;
@@ -31,7 +31,6 @@ type WaitingOwner = { readonly account: string } | { readonly network: string };
 export class PortRoom {
   readonly #server: Server;
   readonly #options: RoomOptions;
-  /** Waiting connections, by network and by account. */
   readonly #strangers = new WaitingSockets();
   readonly #accounts = new WaitingSockets();
   /** Connections with incomplete bodies. */
@@ -48,19 +47,18 @@ export class PortRoom {
         ? { network: networkOf(socket.remoteAddress ?? '') }
         : { account };
     };
-    /** Requests in progress. */
     const busy = new WeakMap<Socket, number>();
     server.on('connection', (socket: Socket) => {
       this.#open += 1;
       if (this.#open > server.maxConnections * (1 - options.spareShare)) this.#makeRoom();
-      // Added after the check, so that the newcomer is not closed.
+      // The newcomer is added after the check, so that it is not closed.
       this.#wait(socket, ownerOf(socket));
       socket.once('close', () => {
         this.#open -= 1;
         this.#stopWaiting(socket);
       });
     });
-    // Before the handler, which may wait for a body at once.
+    // This listener must precede the handler, which may wait for a body at once.
     server.prependListener('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
       this.#stopWaiting(socket);
       busy.set(socket, (busy.get(socket) ?? 0) + 1);
@@ -77,8 +75,8 @@ export class PortRoom {
   }
 
   /**
-   * The connection waits until the body is complete or the answer written. A second call does
-   * nothing.
+   * The connection counts until the body is complete or the answer is written. A second call has no
+   * effect.
    */
   awaitBody(request: IncomingMessage, response: ServerResponse, owner: WaitingOwner): void {
     const { socket } = request;
@@ -92,7 +90,7 @@ export class PortRoom {
       if (this.#awaited.get(socket) === request) this.#stopWaiting(socket);
     };
     request.once('end', stopWaiting).once('close', stopWaiting);
-    // Before the listener that marks the connection as idle.
+    // This must precede the listener that marks the connection as idle.
     response.prependOnceListener('close', stopWaiting);
     const { bodiesShare = 1 } = this.#options;
     const max = Math.max(1, Math.floor(this.#server.maxConnections * bodiesShare));
@@ -115,7 +113,7 @@ export class PortRoom {
   #least(waiting: WaitingSockets): Socket | undefined {
     for (;;) {
       const least = waiting.least();
-      // A connection whose body is complete does not wait, even if the body is unread.
+      // A complete body no longer waits, even before its handler reads it.
       if (least === undefined || this.#awaited.get(least)?.complete !== true) return least;
       this.#stopWaiting(least);
     }
@@ -140,7 +138,6 @@ class WaitingSockets {
   readonly #owners = new Map<Socket, string>();
   /** Owners by their number of sockets, in the order in which they reached it. */
   readonly #bySize = new Map<number, Set<string>>();
-  /** Most sockets of one owner. */
   #most = 0;
 
   get size(): number {
@@ -164,7 +161,7 @@ class WaitingSockets {
     this.#moved(owner, same.size + 1, same.size);
   }
 
-  /** The oldest socket of the owner with most sockets. */
+  /** @returns the oldest socket of the owner that has the most */
   least(): Socket | undefined {
     const [owner] = this.#bySize.get(this.#most) ?? [];
     const [longest] = (owner !== undefined && this.#byOwner.get(owner)) || [];

@@ -5,11 +5,11 @@ import type { RoomOptions } from './port-room.ts';
 /** Half of a throttled mobile plan (64 kbit/s). */
 export const PACE_BYTES_PER_SECOND_MIN = 4096;
 export const PACE_DEBT_MS_MAX = 30_000;
-/** Keyless connections with unread answers. Above this the slowest are closed. */
+/** Keyless connections with an unread answer. Above the bound the slowest are closed. */
 export const UNREAD_STRANGERS_MAX = 2048;
 /**
- * Unread bytes of all connections. Above this the account with most loses its slowest connection;
- * keyless connections count as one account. As much as all readers of results may hold
+ * Unread bytes of all connections. Above the bound the account with most loses its slowest reader;
+ * keyless connections count as one account. All readers of results may hold as much
  * (result-download.ts).
  */
 export const UNREAD_BYTES_MAX = 128 * 1024 * 1024;
@@ -19,14 +19,13 @@ const SAMPLE_CONNECTIONS_MAX = 256;
 
 export interface PaceOptions extends Pick<RoomOptions, 'ownerOf'> {
   readonly onEnded?: ((cause: 'slow_reader' | 'crowded') => void) | undefined;
-  /** Defaults are the constants above. */
   readonly debtMsMax?: number;
   readonly unreadStrangersMax?: number;
   readonly unreadBytesMax?: number;
 }
 
 interface Reader {
-  /** Several if the caller sent another request before it had read. */
+  /** A caller may send another request before it has read. */
   readonly answers: Set<ServerResponse>;
   takenBytes: number;
   debtMs: number;
@@ -42,9 +41,10 @@ interface SlowReader {
 
 /**
  * A minimum pace for readers of answers, since a slow one holds buffers and a connection. Only time
- * in which bytes wait counts. A reader may fall PACE_DEBT_MS_MAX behind PACE_BYTES_PER_SECOND_MIN,
- * for a tunnel or a plan throttled to 64 kbit/s. A slower reader can continue with `Range`. Write
- * large answers in pieces of about 64 KiB, because progress within a piece is unknown.
+ * in which bytes wait counts. A reader may fall PACE_DEBT_MS_MAX behind PACE_BYTES_PER_SECOND_MIN:
+ * a phone in a tunnel for 30 s and a plan throttled to 64 kbit/s get their file. A slower reader
+ * can continue with `Range`. Write large answers in pieces of about 64 KiB, because progress within
+ * one is unknown.
  */
 export function requireReadingPace(server: Server, options: PaceOptions): void {
   const { debtMsMax = PACE_DEBT_MS_MAX } = options;
@@ -55,8 +55,7 @@ export function requireReadingPace(server: Server, options: PaceOptions): void {
   let sampleAtSize = SAMPLE_CONNECTIONS_MAX;
   const sample = () => {
     const nowMs = performance.now();
-    // A blocked process cannot see its readers' progress, so the time beyond two samples is not
-    // counted.
+    // A process that was blocked cannot know whether its readers were.
     const elapsedMs = Math.min(nowMs - sampledAtMs, 2 * intervalMs);
     sampledAtMs = nowMs;
     const slow: SlowReader[] = [];
@@ -106,7 +105,7 @@ function bytesOf(answers: Iterable<ServerResponse>): number {
   return bytes;
 }
 
-/** The slowest readers beyond the bounds of strangers and of bytes. */
+/** @returns the slowest readers above the bounds of strangers and of bytes */
 function tooMany(
   slow: readonly SlowReader[],
   { unreadStrangersMax = UNREAD_STRANGERS_MAX, unreadBytesMax = UNREAD_BYTES_MAX }: PaceOptions,
@@ -131,7 +130,7 @@ function tooMany(
   return gone;
 }
 
-/** Updates the reader's debt. True if bytes wait for the reader. */
+/** @returns whether bytes wait for the reader */
 function grade(socket: Socket, reader: Reader, elapsedMs: number): boolean {
   const taken = takenBytes(socket);
   const earnedMs = ((taken - reader.takenBytes) / PACE_BYTES_PER_SECOND_MIN) * 1000;
@@ -141,7 +140,7 @@ function grade(socket: Socket, reader: Reader, elapsedMs: number): boolean {
   return waits;
 }
 
-/** Bytes taken by the system; `bytesWritten` also counts buffered ones. */
+/** @returns bytes that the system took; `bytesWritten` also counts buffered ones */
 function takenBytes(socket: Socket): number {
   return socket.bytesWritten - socket.writableLength;
 }

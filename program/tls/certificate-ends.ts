@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { DAY_MS } from '../durations.ts';
 import type { FollowLog } from '../followed-files.ts';
 
-/** Time to notice and renew; Let's Encrypt renews 30 days before the end. */
+/** An operator needs this time to notice and renew; Let's Encrypt renews 30 days before the end. */
 export const EXPIRY_WARN_DAYS = 14;
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
@@ -15,8 +15,8 @@ export interface CertificateEnd {
 }
 
 /**
- * The first end in a chain, or the last in a bundle of authorities, since one valid authority is
- * enough. undefined: the file is unreadable, which TLS itself refuses.
+ * @returns the first end of a chain, or the last of authorities, since one is enough; undefined:
+ * the text is unreadable, which TLS itself refuses
  */
 function endOf(pem: string | Buffer, holds: 'chain' | 'authorities'): number | undefined {
   const ends = [...pem.toString().matchAll(CERTIFICATE)]
@@ -26,7 +26,9 @@ function endOf(pem: string | Buffer, holds: 'chain' | 'authorities'): number | u
   return holds === 'authorities' ? Math.max(...ends) : Math.min(...ends);
 }
 
-/** Empty if OpenSSL cannot read it. Bundles may contain such certificates, and TLS skips them. */
+/**
+ * @returns empty: OpenSSL cannot read the certificate. Bundles may contain such, and TLS skips them
+ */
 function readEnd(pem: string): number[] {
   try {
     return [new X509Certificate(pem).validToDate.getTime()];

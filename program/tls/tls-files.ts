@@ -66,22 +66,22 @@ export class TlsFiles {
     });
   }
 
-  /** True: every connection has brought a valid certificate. */
+  /** Whether every connection has a valid certificate. */
   get checksCallers(): boolean {
     return this.#settings.clientCaFile !== undefined;
   }
 
-  /** For our own port. Plain text without a certificate. */
+  /** Credentials of the program's own port: plain text without a certificate. */
   serverCredentials(): ServerCredentials {
     if (this.#identity.current === undefined) return ServerCredentials.createInsecure();
     const callers = this.#clientCa.current === undefined ? null : this.#providerOf(this.#clientCa);
-    // The types of grpc-js 1.14 name the parameters differently: the first is the identity, the
-    // second the authorities.
+    // grpc-js 1.14's types name them differently: the first is the identity, the second the
+    // authorities.
     const own = callers ?? this.#providerOf(this.#clientCa);
     return experimental.createCertificateProviderServerCredentials(own, callers, callers !== null);
   }
 
-  /** For calls to other programs. Plain text without an authority. */
+  /** Security of calls to other programs: plain text without an authority. */
   channelSecurity(): ChannelSecurity {
     if (this.#serverCa.current === undefined) {
       return { credentials: ChannelCredentials.createInsecure(), options: {} };
@@ -114,7 +114,7 @@ export class TlsFiles {
   }
 
   #change(content: TlsContent): void {
-    // Authorities first, since a new certificate may need a new one.
+    // Authorities come first, since a new certificate may need a new one.
     this.#clientCa.update(content.clientCa);
     this.#serverCa.update(content.serverCa);
     this.#identity.update(content.identity);
@@ -161,7 +161,7 @@ function endsOf({ identity, clientCa, serverCa }: TlsContent): CertificateEnd[] 
 
 class CertificateSource<T extends Buffer | Identity> {
   #current: T | undefined;
-  /** By the function with which grpc-js later removes the listener. */
+  /** Keys are the functions by which grpc-js removes them. */
   readonly #listeners = new Map<unknown, (value: T) => void>();
 
   constructor(current: T | undefined) {
@@ -181,7 +181,7 @@ class CertificateSource<T extends Buffer | Identity> {
 
   follow(key: unknown, listener: (value: T) => void): void {
     this.#listeners.set(key, listener);
-    // Later, because grpc-js has not finished its registration yet.
+    // grpc-js has not finished its registration yet.
     process.nextTick(() => {
       if (this.#current !== undefined) this.#listeners.get(key)?.(this.#current);
     });

@@ -2,7 +2,7 @@
 import type { EnvReader } from '../env.ts';
 
 export interface TlsSettings {
-  /** Certificate with chain and key, PEM. If set, our gRPC port speaks TLS. */
+  /** Certificate with chain and key, PEM. If set, the program's gRPC port speaks TLS. */
   readonly identity: { readonly certFile: string; readonly keyFile: string } | undefined;
   /** Authority of callers' certificates. If set, every connection needs one. */
   readonly clientCaFile: string | undefined;

@@ -29,10 +29,10 @@ type SpanName =
   | 'engine'
   | StageName;
 
-/** Keys from OpenTelemetry's semantic conventions, otherwise `matting.`. */
+/** Names of OpenTelemetry's semantic conventions, otherwise `matting.` names. */
 export type SpanAttributes = {
   readonly 'http.request.method'?: string | undefined;
-  /** The pattern, never the path. */
+  /** The route's pattern, never the path. */
   readonly 'http.route'?: string | undefined;
   readonly 'http.response.status_code'?: number | undefined;
   readonly 'rpc.system.name'?: 'grpc' | undefined;
@@ -44,7 +44,7 @@ export type SpanAttributes = {
   readonly 'matting.job.mode'?: string | undefined;
   readonly 'matting.job.fence'?: number | undefined;
   readonly 'matting.job.taken_over'?: boolean | undefined;
-  /** End of a run, an attempt or a notification; created or joined for a submission. */
+  /** How a run, an attempt or a notification ended; created or joined for a submission. */
   readonly 'matting.outcome'?: string | undefined;
   readonly 'matting.node.id'?: string | undefined;
   readonly 'matting.input.bytes'?: number | undefined;
@@ -75,7 +75,7 @@ export interface SpanBegin {
   readonly startTime?: number;
 }
 
-/** A span with the tracer for its children, since a process may have several tracers. */
+/** Has the tracer of its children: a process may have several. */
 export interface StartedSpan {
   readonly span: Span;
   readonly tracing: Tracing;
@@ -98,7 +98,6 @@ export interface SpanObserver {
 }
 
 export interface TracedProgram {
-  /** The default service.name. */
   readonly name: string;
   readonly version: string;
   /** service.instance.id. */
@@ -119,7 +118,7 @@ export function underSpan<T>(span: StartedSpan | undefined, work: () => T): T {
   return span === undefined ? work() : active.run(span, work);
 }
 
-/** For timers and loops, which outlive the request that starts them. */
+/** Timers and loops use it: they outlive the request that starts them. */
 export function underNoSpan<T>(work: () => T): T {
   return active.getStore() === undefined ? work() : active.run(undefined, work);
 }
@@ -145,7 +144,10 @@ async function endedWith<T>({ span }: StartedSpan, work: () => Promise<T>): Prom
   }
 }
 
-/** A child that was timed elsewhere. @param endMs UTC milliseconds */
+/**
+ * Records a child span that was timed elsewhere.
+ * @param endMs UTC milliseconds
+ */
 export function recordSpan(begin: SpanBegin & { readonly startTime: number }, endMs: number): void {
   const parent = sampledSpan();
   parent?.tracing.start(begin, parent.span).span.end(endMs);
@@ -161,13 +163,13 @@ export function failSpan(type: string): void {
   active.getStore()?.span.setStatus({ code: ERROR });
 }
 
-/** For outgoing calls. undefined: no span. */
+/** @returns what outgoing calls carry; undefined: there is no span */
 export function activeCarrier(): TraceCarrier | undefined {
   const started = active.getStore();
   return started?.tracing.carrierOf(started.span);
 }
 
-/** By OpenTelemetry's names for logs. */
+/** Uses OpenTelemetry's names for logs. */
 export function traceFields() {
   const context = active.getStore()?.span.spanContext();
   return (
@@ -180,19 +182,22 @@ export function traceFields() {
   );
 }
 
-/** Reads the flag, since an ended span no longer says that it is recording. */
+/** Reads the flag, because an ended span no longer says that it is recording. */
 function sampledSpan(): StartedSpan | undefined {
   const started = active.getStore();
   if (started === undefined) return undefined;
   return started.span.spanContext().traceFlags & SAMPLED ? started : undefined;
 }
 
+/** Never returns the message, which may contain anything. */
 export function errorTypeOf(error: unknown): string {
   if (error instanceof ContractError) return error.code;
   return error instanceof Error ? error.name : 'unknown';
 }
 
-/** undefined: not exactly one traceparent. The tracer checks its content. */
+/**
+ * @returns undefined: the request has not exactly one traceparent. The tracer checks its content
+ */
 export function receivedCarrier(
   traceparents: readonly string[],
   states: readonly string[],

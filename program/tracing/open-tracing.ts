@@ -2,7 +2,7 @@
 import type { TracedProgram, Tracing } from './active-span.ts';
 import type { TracingSettings } from './tracing-settings.ts';
 
-/** Rejects with TracingFileError: one line for the operator. */
+/** @throws TracingFileError: one line for the operator */
 export async function openTracing(
   settings: TracingSettings | undefined,
   program: TracedProgram,

@@ -91,7 +91,7 @@ export async function openOtelTracing(
       return carrier;
     },
     async close() {
-      // A refusal of the collector was counted and logged already.
+      // The exporter has counted and logged a refusal already.
       const sent = provider.shutdown().catch(() => undefined);
       // `shutdown` ends at the first refused batch, while others are still being sent.
       await settledWithin(
@@ -128,7 +128,7 @@ async function createExporter(settings: TracingSettings): Promise<OTLPTraceExpor
     headers: { ...headers },
     timeoutMillis: timeoutMs,
     compression: settings.compression as ExporterOptions['compression'],
-    // Enough requests at once for a whole queue at the process's end, and for the running batch.
+    // When the process ends, a whole queue leaves in addition to the running batch.
     concurrencyLimit: Math.ceil(queueSpansMax / batchSpansMax) + 1,
     httpAgentOptions: { keepAlive: true, ...(ca && { ca }), ...(cert && key && { cert, key }) },
   });

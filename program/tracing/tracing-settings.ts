@@ -15,18 +15,19 @@ export interface TracingSettings {
   /** May contain a password, so it is never logged. */
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Of one request with its retries. */
+  /** Bounds one request with its retries. */
   readonly timeoutMs: number;
   readonly compression: 'gzip' | 'none';
-  /** The collector's authority. undefined: the system's. */
+  /** The collector's authority. undefined: the system's authorities. */
   readonly caFile: string | undefined;
+  /** Certificate for a collector that requires one. */
   readonly identity: { readonly certFile: string; readonly keyFile: string } | undefined;
   readonly sampler: SamplerName;
   /** Share of the traces that begin here, 0 to 1. */
   readonly ratio: number;
   readonly serviceName: string | undefined;
   readonly resourceAttributes: Readonly<Record<string, string>>;
-  /** Waiting spans. More are dropped and counted. */
+  /** Bounds waiting spans. The program drops and counts further ones. */
   readonly queueSpansMax: number;
   readonly batchSpansMax: number;
   /** A span's longest wait for others. */
@@ -41,7 +42,10 @@ const PATH = 'v1/traces';
 const MINUTE_MS = 60_000;
 const TIMEOUT_MS = 10_000;
 
-/** undefined: no traces. Without an endpoint the other variables are ignored. */
+/**
+ * @returns undefined: the program records no traces. Without an endpoint it ignores the other
+ * variables
+ */
 export function readTracingSettings(whole: EnvReader): TracingSettings | undefined {
   const reader = whole.section('Traces');
   const url = readUrl(reader);
@@ -54,6 +58,7 @@ export function readTracingSettings(whole: EnvReader): TracingSettings | undefin
     default: 'otlp',
   });
   if (url === undefined || isDisabled || exporter === 'none') return undefined;
+  // The program sends JSON, which every receiver of OTLP over HTTP takes.
   for (const variable of both('PROTOCOL')) {
     reader.oneOf(variable, ['http/json', 'http/protobuf'], {
       about: 'The program always sends JSON, which every receiver of OTLP over HTTP takes.',
