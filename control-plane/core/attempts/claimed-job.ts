@@ -75,7 +75,7 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     log.warn({ jobId: this.job.id, fence: this.claim.fence }, 'lease lost');
   }
 
-  /** False: the lease is lost. If no row names the input, the sweeper removes it. */
+  /** False: the lease is lost. The sweeper removes an input that no row names. */
   async inputStored(input: JobInput): Promise<boolean> {
     this.#blobs.set('input', input.blob);
     const { background, finishing } = this.job;
@@ -201,7 +201,7 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     return { kind: 'final' };
   }
 
-  /** Keeps files that other jobs of the family name. */
+  /** @returns the files that no other job of the family names */
   async #unreferenced(): Promise<readonly string[]> {
     const blobs = [...this.#blobs.values()];
     if (this.job.correctable === null) return blobs;

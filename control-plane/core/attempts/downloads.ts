@@ -10,14 +10,14 @@ import type { BlobStore, BlobWriter } from '@matting/storage/blob-store.ts';
 import type { ImageFetcher } from '../fetching/fetch-image.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 
-/** An account by itself downloads 32 at once, 16 from one host. */
+/** If only one account downloads, it has 32 slots at most, 16 of them for one host. */
 const DOWNLOAD_LIMITS: SlotLimits = {
   max: 64,
   destinationMax: 32,
   slowMax: 32,
   slowDestinationsMax: 256,
 };
-/** Slow hosts share slots among themselves. */
+/** All slow hosts together share these slots. */
 const SLOW_MS = 5000;
 
 type DownloadJob = Pick<QueueJob, 'accountId' | 'sourceHost'>;

@@ -9,7 +9,7 @@ type FetchOutcome = (typeof FETCH_OUTCOMES)[number];
 
 export interface JobEnding {
   readonly outcome: 'succeeded' | 'failed';
-  /** The metrics' label is older than the classes. */
+  /** A job's class. The label of the metrics, `mode`, is older than classes. */
   readonly mode: JobClass;
   readonly failure: Pick<JobFailure, 'code' | 'retryable'> | undefined;
   readonly totalMs: number;

@@ -2,7 +2,7 @@
  * The audit of `credits check` runs with live traffic and takes no lock. The database returns what
  * may be wrong; the rules in ledger.ts decide. Each comparison is one statement, and an engine
  * answers a statement from one state of the database, so the audit sees no part of a transaction. A
- * server reads a large account in parts at one instant; SQLite reads it in one statement
+ * server reads a large account by several statements of one snapshot; SQLite reads it in one
  * (docs/adr/0048).
  */
 
@@ -120,7 +120,7 @@ function miscounted(what: string, { stored, open }: { stored: number; open: numb
 class ProblemList {
   readonly #problems: LedgerProblem[] = [];
   #count = 0;
-  /** Jobs that the list has of each account: a job and its entries show the same problem. */
+  /** Listed jobs by account. A job and its entries can show one problem, which is listed once. */
   readonly #listed = new Map<string, Set<string>>();
 
   get all() {

@@ -57,8 +57,8 @@ export function readSums(
 }
 
 /**
- * Reads a large account in parts, because servers end slow statements. The first statement uses all
- * tables, so no migration can change one before the last part.
+ * Reads a large account in parts, because servers end slow statements. The first statement locks the
+ * definitions of all tables, so no migration changes a table before the last part.
  */
 export async function readSumsInParts(
   database: Database,
@@ -234,7 +234,7 @@ export async function readWrongEntries(
   });
 }
 
-/** @param of a range of jobs, or an account's open jobs, which its bound in flight limits */
+/** @param of a range of jobs, or one account's open jobs, whose number is limited */
 export async function readWrongJobs(
   database: Database,
   of: JobRange | { readonly openOf: string },

@@ -1,4 +1,4 @@
-/** The nodes that were lately routable. A request that none can do is refused at once. */
+/** The nodes that were lately routable. A request that none of them can do is refused at once. */
 
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import type { Selectables } from '@matting/nodes/selectable.ts';
@@ -11,11 +11,11 @@ interface AdvertisedNodesOptions {
   readonly now: () => number;
 }
 
-/** The grace covers a restart of the only node with a codec. */
+/** An absent node counts for a grace period, because the only node with a codec may restart. */
 export class AdvertisedNodes {
   readonly #options: AdvertisedNodesOptions;
   readonly #startedAtMs: number;
-  /** By boot, then by models, which may change while a node serves. */
+  /** By the node's boot, then by its models, which may change while the node serves. */
   readonly #byBoot = new Map<
     string,
     Map<Selectables | undefined, { readonly node: NodeAbility; readonly atMs: number }>
@@ -32,7 +32,7 @@ export class AdvertisedNodes {
     if (now() - this.#refreshedAtMs >= graceMs / REFRESHES_PER_GRACE) this.#refresh();
   }
 
-  /** Undefined in the first grace, when the replica may not know all nodes. */
+  /** Undefined in the first grace period: the replica may not know all nodes yet. */
   nodes(): readonly NodeAbility[] | undefined {
     const { graceMs, now } = this.#options;
     if (now() - this.#startedAtMs <= graceMs) return undefined;

@@ -29,7 +29,7 @@ export interface RequestNeeds {
   /** Of hints and mattes; `finishing` has more. */
   readonly capabilities?: readonly Capability[];
   readonly hintsFile?: FileNeeds;
-  /** Optional: `settleCropRun` turns it into needs or drops it. */
+  /** Not a need yet: `settleCropRun` turns it into one or drops it. */
   readonly cropRun?: CropRun | undefined;
 }
 
@@ -46,7 +46,7 @@ interface FinishingNeeds {
   readonly steps: Finishing;
   readonly channels: Channels;
   readonly frame: FrameRange;
-  /** null also before the picture has come. */
+  /** null: there is none, or the picture has not come yet. */
   readonly background: FileNeeds | null;
 }
 
@@ -56,7 +56,7 @@ export interface ProcessingOptions {
   readonly finishing?: Finishing | null | undefined;
   readonly background?: Pick<JobBackground, 'input'> | null | undefined;
   readonly model?: string | null | undefined;
-  /** true: the listing does not have the shapes. */
+  /** true: the job has hints, and the queue's list does not contain their shapes. */
   readonly hints?: Hints | true | null | undefined;
   readonly hintsFile?: Picture | null | undefined;
   readonly correctable?: FamilyJob['correctable'] | undefined;
@@ -100,7 +100,7 @@ function hintNeeds({ hints, hintsFile, correctable }: ProcessingOptions): Partia
   return { capabilities, ...(file && { hintsFile: file }) };
 }
 
-/** A node with one of these capabilities has all but many points, which `JobRun` checks. */
+/** A node with one of these can follow any hints, except many points, which `JobRun` checks. */
 const ANY_HINTS: readonly Capability[] = ['hints.keep'];
 
 function fileNeeds(input: Picture | null | undefined): FileNeeds | null {

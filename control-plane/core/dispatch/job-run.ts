@@ -57,9 +57,9 @@ import { type JobNeeds, missingCapability, needsOf } from './job-needs.ts';
 const NODE_FAULTS_MAX = 2;
 /** The second read rules out an error on the way. */
 const READ_FAULTS_MAX = 2;
-/** In one claim, against a node that reports room and refuses. */
+/** Refusals allowed in one claim: a node may report room and refuse every job. */
 const REFUSALS_MAX = 8;
-/** Since the last admission. */
+/** Counted since a node last admitted the job. */
 const REFUSALS_BEFORE_WARNING = 10;
 const ROOM_CODES: ReadonlySet<ErrorCode> = new Set([
   'NODE_OVERLOADED',
@@ -213,7 +213,7 @@ export class JobRun {
     for (; offers < REFUSALS_MAX; offers += 1) {
       this.#offer ??= this.#owner.takeOffer(this.#listed, needs);
       if (this.#offer === undefined) break;
-      // The listing, by which the node was chosen, does not have the shapes of hints.
+      // The node was chosen from the queue's list, which does not contain the hints' shapes.
       if (missingCapability(this.#offer.abilities, needs) !== undefined) {
         memories.nodeIncapable(held.job.id, this.#offer.bootId);
         this.#endOffer();
@@ -387,7 +387,7 @@ export class JobRun {
     else if (outcome.kind === 'aborted') log.info(fields, 'attempt');
     else {
       const { code, message } = outcome.error;
-      // Replicas that share nodes fill them at the same time.
+      // Another replica may have filled the node meanwhile, so nobody is to blame.
       const isBlameless = outcome.kind === 'refused' && verdictOn(outcome) === undefined;
       if (isBlameless) log.info({ ...fields, code, message }, 'attempt');
       else log.warn({ ...fields, code, message }, 'attempt');
@@ -411,7 +411,7 @@ const REJECTED: JobFailure = {
 const isIncapacity = ({ error }: { readonly error: unknown }) =>
   error instanceof ContractError && error.code === 'NODE_INCAPABLE';
 
-/** Then the node may still make the correction without the run (docs/adr/0062). */
+/** True: without the crop run the node may make the correction (docs/adr/0062). */
 function mayComeFromCropRun(outcome: AttemptOutcome): boolean {
   if (outcome.kind === 'lost') return outcome.withProcess;
   if (outcome.kind === 'refused') return isIncapacity(outcome);

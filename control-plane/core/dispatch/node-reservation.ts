@@ -12,7 +12,7 @@ import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import { canDo, type JobNeeds } from './job-needs.ts';
 import { hasRoomFor, nodeShortOfMemory } from './pick-node.ts';
 
-/** A node's images take less, so a job that waits longer lacks memory. */
+/** A node's images end sooner, so a job that waits longer waits for memory. */
 const RESERVE_AFTER_MS = 10_000;
 /** The node's images end within this time, unless it hangs. */
 const RESERVED_MS_MAX = 30_000;
@@ -57,7 +57,7 @@ export class NodeReservation {
     for (const { jobId, waitedMs, needs, excludedBoots } of waiting) {
       if (waitedMs < RESERVE_AFTER_MS) continue;
       const short = nodeShortOfMemory(nodes, needs, excludedBoots);
-      // A reservation changes nothing unless another job fits there.
+      // Without another job that fits the node, a reservation changes nothing.
       const fits = (other: WaitingForNode) =>
         short && canDo(short, other.needs) && hasRoomFor(short, other.needs);
       if (short === undefined || !waiting.some(fits)) continue;

@@ -15,10 +15,10 @@ import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { admittedMegapixels, canDo, canWriteAnyFrame, type JobNeeds } from './job-needs.ts';
 
-/** Up to this size comparing every node gains more than it costs. */
+/** Up to this number of nodes, comparing all of them gains more than it costs. */
 const FULL_SCAN_NODES_MAX = 15;
 const CHOICES = 2;
-/** Then the fleet counts as nearly full, and every node is compared. */
+/** Random draws without a node that has room. After them every node is compared. */
 const DRAWS_MAX = 64;
 
 /** Claim, header and first bytes take this long, so a job may be sent this early. */
@@ -103,7 +103,7 @@ export function isIncapable(
   return !nodes.some(node => !excludedBoots?.has(node.bootId) && canDo(node, needs));
 }
 
-/** Ignores the wait there. */
+/** Whether the node has room for the job, however long it would wait there. */
 export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
   // While engines restart, the job can go elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
@@ -139,7 +139,7 @@ export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
   const engines = Math.max(1, enginesReady);
   const sinceMs = nowMs - node.reportedAtMs;
   const leftMs = estimatedWaitMs - sinceMs;
-  // An overdue image takes longer than estimated.
+  // An image past its estimate takes another share of the time since the report.
   const overrunMs = estimatedWaitMs > 0 ? OVERRUN_SHARE * sinceMs : 0;
   const reported = leftMs > 0 ? leftMs : overrunMs;
   // An idle node takes one image for each engine at once.
@@ -181,7 +181,7 @@ export function pickNode(
     !(ejected.has(node) || avoidedNodes?.has(node.nodeId)) &&
     isCapable(node) &&
     canWriteAnyFrame(node, needs);
-  // Without a good node, any capable one will do.
+  // If no node is good, any capable one will do.
   const isWanted = nodes.some(isGood) ? isGood : isCapable;
   const excessMs = (node: NodeSnapshot) => expectedWaitMs(node, nowMs) - waitMax;
   const mayTake = (node: NodeSnapshot) =>
@@ -204,7 +204,7 @@ function isLoadedAt({ models }: NodeSnapshot, { model }: JobNeeds): boolean {
   return model === undefined || models?.get(model)?.isDefault === true;
 }
 
-/** By its images, since a slow image outlasts the estimate. */
+/** Counts images instead of time, because a slow image outlasts the estimate. */
 function isIdle(node: NodeSnapshot): boolean {
   return node.imagesInFlight < node.enginesReady;
 }

@@ -14,9 +14,9 @@ import { type JobInput, sizeOf } from '../jobs/job-request.ts';
 export const QUEUE_MEGAPIXELS_MAX = 50_000;
 /** Each job counts at least this much: a model's run costs the same for a smaller picture. */
 export const MEGAPIXELS_MIN = 1;
-/** The least for a job without a downloaded image: about a photo of a shop. */
+/** The least for a job whose image is not downloaded yet: about a typical product photo. */
 export const UNFETCHED_MEGAPIXELS = 4;
-/** The contract's largest, for a stored image of unknown size. */
+/** The contract's maximum, for a stored image of unknown size. */
 export const UNKNOWN_MEGAPIXELS = 100;
 
 /** Pixels of the largest frame that finishing may make; null: no larger than the image. */
@@ -42,7 +42,7 @@ export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | '
 interface QueueExcess {
   readonly queueExcess: number;
   readonly ownExcess: number;
-  /** Jobs of `ownExcess` that may be downloads. */
+  /** Jobs of `ownExcess` whose image may not be downloaded yet. */
   readonly unfetched: number;
   readonly accounts: number;
 }
@@ -75,8 +75,9 @@ export const RETRY_AFTER_MAX_S = 120;
 const STANDSTILL_RETRY_AFTER_S = 15;
 
 /**
- * Estimates the earliest end of the excess, in whole seconds within both bounds. Rounds are fair,
- * so an account gets at least its part of the fleet's pace. A failed download leaves the queue.
+ * Estimates when the queue or the account will be below its bound again, in whole seconds. Dispatch
+ * is fair, so an account gets at least its part of the fleet's pace. A failed download leaves the
+ * queue.
  * @param pace of the whole fleet; 0: it finished nothing lately
  */
 export function retryAfterS(

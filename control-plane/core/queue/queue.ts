@@ -13,14 +13,14 @@ import type { JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts
 import type { JobBackground, JobInput, JobRequest } from '../jobs/job-request.ts';
 import type { NewJob } from './matting-submission.ts';
 
-/** An attempt makes the outcome, so it reads none. */
+/** A job without its outcome, which exists only after an attempt. */
 export type OpenJob = Omit<Job, keyof JobOutcome>;
 
 export interface ClaimableJob
   extends ListedJob,
     Pick<JobRequest, 'input' | 'outputFormat' | 'model' | 'channels' | 'finishing' | 'hintsFile'> {
   readonly background: Pick<JobBackground, 'input'> | null;
-  /** `true` stands for the shapes, which a round does not read: it reads many jobs. */
+  /** `true`: the job has hints. A round lists many jobs, so it does not read the hints' shapes. */
   readonly hints: Hints | true | null;
   readonly correction: Pick<JobCorrection, 'cropRun'> | null;
 }
@@ -32,7 +32,7 @@ export interface Claimed {
 
 export interface InputStoredOptions {
   readonly giveUp?: AbortSignal | undefined;
-  /** The job's finishing, which with this input decides its cost in the queue. */
+  /** The job's finishing. With the input it decides what the job costs in the queue. */
   readonly finishing?: Finishing | null;
   /** The job stays fetching and downloads this next. */
   readonly backgroundUrl?: string | undefined;
