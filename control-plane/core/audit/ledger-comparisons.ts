@@ -57,8 +57,8 @@ export function readSums(
 }
 
 /**
- * Reads a large account in parts, because servers end slow statements. The first statement locks the
- * definitions of all tables, so no migration changes a table before the last part.
+ * Reads a large account in parts, because servers end slow statements. The first statement locks
+ * the definitions of all tables, so no migration changes a table before the last part.
  */
 export async function readSumsInParts(
   database: Database,
