@@ -3,7 +3,7 @@
  * tests of every queue on it. It has no money and no notifications.
  */
 
-import type { JobResult, StageTimings } from '@matting/core/jobs/job-outcome.ts';
+import type { JobResult } from '@matting/core/jobs/job-outcome.ts';
 import { isFinal, type JobFailure, type JobLease, type JobState } from '@matting/queue/job.ts';
 import {
   type JobLane,
@@ -21,6 +21,7 @@ import type {
   ClaimableJob,
   Claimed,
   InputStoredOptions,
+  JobSuccess,
   OpenJob,
   WorkerQueue,
 } from '../../control-plane/core/queue/queue.ts';
@@ -195,9 +196,7 @@ export class MemoryQueue implements WorkerQueue {
 
   async succeed(
     claim: Claim,
-    result: JobResult,
-    resultTtlMs: number,
-    _timings: StageTimings,
+    { result, resultTtlMs }: Pick<JobSuccess, 'result' | 'resultTtlMs'>,
   ): Promise<boolean> {
     const { ended, job } = this.#rows.get(claim.jobId) ?? {};
     if (ended !== undefined) {

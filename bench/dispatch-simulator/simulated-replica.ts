@@ -263,7 +263,8 @@ export class SimulatedReplica {
     observer.finished(table.simulated(job.id), startedMs);
     this.#endOffer(offer, false);
     events.in(DATABASE_MS, async () => {
-      assert.ok(await table.queue.succeed(claim, RESULT, FOR_EVER_MS, {}), 'nobody else has it');
+      const success = { result: RESULT, resultTtlMs: FOR_EVER_MS, timings: {} };
+      assert.ok(await table.queue.succeed(claim, success), 'nobody else has it');
       this.#ended(job, { kind: 'final' });
     });
   }

@@ -65,7 +65,7 @@ export function batchesPage(
     async find(id, { accountId, from, only }) {
       const batch = await batches.findForAccount(id, accountId);
       if (batch === undefined) return undefined;
-      const found = await batches.jobs(batch, from, JOBS_SHOWN_MAX + 1, only);
+      const found = await batches.jobs(batch, { from, limit: JOBS_SHOWN_MAX + 1, only });
       const { counts, finishedAtMs, nextItem } = batch;
       const after = only ? found[JOBS_SHOWN_MAX]?.group?.item : from + JOBS_SHOWN_MAX;
       const next = after !== undefined && after < nextItem ? after : undefined;

@@ -18,7 +18,7 @@ import { type Selectable, sql } from 'kysely';
 import type {} from './tables.ts';
 
 export type JobGroups = CoreStores['groups'];
-type JobsShown = Parameters<JobGroups['list']>[4];
+type JobsPage = Parameters<JobGroups['list']>[2];
 export type GroupReading = Pick<JobGroups, 'counts' | 'hasOpen' | 'list'>;
 export type ManyJobs = CoreServices['manyJobs'];
 
@@ -118,15 +118,15 @@ export function batchReading(database: Database, groups: GroupReading) {
           .orderBy('item')
           .limit(limit)
           .execute();
-        const read = await groups.list(db, id, from, limit);
+        const read = await groups.list(db, id, { from, limit });
         const jobs = new Map(read.map(job => [job.id, job]));
         return rows.map(({ url, ...row }): BatchItem => {
           return { ...row, job: jobs.get(row.jobId), isWaiting: url !== null };
         });
       }),
     /** The jobs of `limit` items from number `from` on. With `only`, `limit` jobs of that kind. */
-    jobs: ({ id }: Pick<Batch, 'id'>, from: number, limit: number, only?: JobsShown) =>
-      query(database, db => groups.list(db, id, from, limit, only)),
+    jobs: ({ id }: Pick<Batch, 'id'>, page: JobsPage) =>
+      query(database, db => groups.list(db, id, page)),
   };
 }
 

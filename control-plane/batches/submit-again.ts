@@ -49,7 +49,8 @@ export function repeatableBatches(database: Database, groups: GroupReading) {
           .where('again_url', 'is not', null)
           .execute();
         const urls = new Map(rows.map(({ item, url }) => [item, url]));
-        const failed = await groups.list(db, id, 0, BATCH_ITEMS_MAX, 'failed');
+        const page = { from: 0, limit: BATCH_ITEMS_MAX, only: 'failed' } as const;
+        const failed = await groups.list(db, id, page);
         const items = failed.flatMap(({ group, reference, failure }) => {
           const imageUrl = urls.get(group?.item ?? -1);
           return imageUrl && failure?.code !== 'JOB_CANCELLED' ? [{ imageUrl, reference }] : [];

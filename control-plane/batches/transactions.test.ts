@@ -4,15 +4,14 @@ import {
   assertBalanced,
   claimed,
   fundedCaller,
-  HOUR_MS,
   IMAGE_FAULT,
   LIMITS,
   newJob,
   OPERATOR,
   reread,
-  resultOf,
   sha256,
   storedInput,
+  successOf,
 } from '@matting/core/test/fixtures.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import ava from 'ava';
@@ -60,7 +59,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     assert.ok(await stores.queue.inputStored(claim, storedInput(jobId)));
     assert.ok(await stores.queue.admitted(claim));
     if (how === 'fail') assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
-    else assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    else assert.ok(await stores.queue.succeed(claim, successOf(claim)));
   }
 
   test('reserves a credit for each item, or none, and the audit knows them', async t => {
@@ -261,7 +260,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.is(log.length, 2, String(log));
     await settleCancelled(batch);
     t.false(await stores.batches.finishBatch(batch.id), 'a job is running');
-    assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    assert.ok(await stores.queue.succeed(claim, successOf(claim)));
     t.true(await stores.batches.finishBatch(batch.id));
     t.like((await read(batch)).counts, { succeeded: 1, failed: 59, waiting: 0 });
     t.deepEqual(await balances(accountId), { available: 64, reserved: 5 });

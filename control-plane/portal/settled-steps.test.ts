@@ -5,14 +5,13 @@ import {
   bodyOf,
   claimed,
   fundedAccount,
-  HOUR_MS,
   IMAGE_FAULT,
   newJob,
-  resultOf,
   running,
   runningOf,
   SERVICE_FAULT,
   submitted,
+  successOf,
 } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
 import { SETTLED_STEPS } from './settled-steps.ts';
@@ -42,7 +41,7 @@ onStores(test, "steps that a job's end left out", (test, { database, stores }) =
   test('is counted by usage, as if it had been in time', async t => {
     const { account, claim } = await runningOf(stores, 2);
     const { claim: failing } = await running(stores, newJob(account));
-    t.truthy(await broken().queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.truthy(await broken().queue.succeed(claim, successOf(claim)));
     t.truthy(await broken().queue.fail(failing, IMAGE_FAULT));
     await t.throwsAsync(assertUsageAgrees(database, account));
     await repaired();
@@ -75,7 +74,7 @@ onStores(test, "steps that a job's end left out", (test, { database, stores }) =
   test('is lacked by the refund where it was spent meanwhile', async t => {
     const { account, order } = await refundedWithTwoOpen();
     const { claim } = await running(stores, newJob(account));
-    t.truthy(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.truthy(await stores.queue.succeed(claim, successOf(claim)));
     await repaired();
     t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
     const found = await stores.orders.find(order.id);

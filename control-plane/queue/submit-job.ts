@@ -167,7 +167,7 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
     const refusal = await hold(database, tx, { ...job, ...limits }, async capWindowStartMs => {
       if (await this.#isTaken(tx, apiKeyId, idempotencyKeyHash)) throw new KeyTakenError();
       const joined = await payload.join(database, tx, job);
-      await this.#insert(database, tx, job, capWindowStartMs, joined);
+      await this.#insert(database, tx, job, { capWindowStartMs, joined });
     });
     if (refusal !== undefined) return refusal;
     const created = await payload.read(database, tx, id);
@@ -191,13 +191,15 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
   }
 }
 
-/** @param capWindowStartMs start of the cap window in which the job counts; null: no cap */
 export type InsertJob<New extends NewQueueJob> = (
   database: Database,
   tx: Transaction<Schema>,
   job: New,
-  capWindowStartMs: number | null,
-  joined?: Partial<NewRow>,
+  more: {
+    /** Start of the cap window in which the job counts; null: no cap. */
+    readonly capWindowStartMs: number | null;
+    readonly joined?: Partial<NewRow>;
+  },
 ) => Promise<void>;
 
 type Row = NewRow & { readonly queue_shift: number };
@@ -213,7 +215,7 @@ export function jobInsertion<New extends NewQueueJob>(
         created_at: nowMs,
       }),
   );
-  return async (database, tx, job, capWindowStartMs, joined = {}) => {
+  return async (database, tx, job, { capWindowStartMs, joined = {} }) => {
     const columns = columnsOf(job);
     const row: Row = {
       ...columns,

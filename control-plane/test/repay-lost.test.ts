@@ -14,6 +14,7 @@ import {
   resultOf,
   running,
   submitted,
+  successOf,
 } from '@matting/core/test/fixtures.ts';
 import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
 import ava from 'ava';
@@ -62,7 +63,7 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
   async function succeeded(ttlMs = HOUR_MS) {
     const { claim } = await running(stores, newJob(account));
     const result = resultOf(claim);
-    assert.ok(await stores.queue.succeed(claim, result, ttlMs, {}));
+    assert.ok(await stores.queue.succeed(claim, successOf(claim, { result, resultTtlMs: ttlMs })));
     await writeFile(fileOf(result.blob), 'cut-out');
     return { jobId: claim.jobId, file: fileOf(result.blob) };
   }

@@ -11,10 +11,10 @@ import {
   LIMITS,
   newJob,
   reread,
-  resultOf,
   storedBackground,
   storedInput,
   submitted,
+  successOf,
   WITH_PICTURE,
 } from '@matting/core/test/fixtures.ts';
 import type { NewJob, Stores } from '@matting/core/test/internals.ts';
@@ -84,7 +84,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
       }
     }
     assert.ok(await stores.queue.admitted(claim));
-    assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    assert.ok(await stores.queue.succeed(claim, successOf(claim)));
   }
 
   test('migrates what the last release made', async t => {

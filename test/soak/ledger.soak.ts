@@ -4,10 +4,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import {
   fundedAccount,
-  HOUR_MS,
   newJob,
-  resultOf,
   running,
+  successOf,
 } from '../../control-plane/core/test/fixtures.ts';
 import { onStores } from '../../control-plane/test/fixtures.ts';
 import { ACCOUNTS, accountOf, fillLargeTables } from '../support/large-tables.ts';
@@ -43,7 +42,7 @@ onStores(test, `a ledger of ${ENTRIES} entries`, (test, { databases, database, s
       let jobs = 0;
       for (; !stopped; jobs += 1) {
         const { claim } = await running(stores, newJob(accountId));
-        await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {});
+        await stores.queue.succeed(claim, successOf(claim));
         await delay(5);
       }
       return jobs;

@@ -75,8 +75,8 @@ const READING: Readonly<Record<string, Exercise<Stores>>> = {
     const { batches, queue } = stores;
     const { batch, found } = await largestBatch(stores);
     await queue.remove(batch.items[1]!.jobId, batch.apiKeyId);
-    assert.equal((await batches.jobs(found, 0, 100)).length, batch.items.length);
-    const failed = await batches.jobs(found, 0, 100, 'failed');
+    assert.equal((await batches.jobs(found, { from: 0, limit: 100 })).length, batch.items.length);
+    const failed = await batches.jobs(found, { from: 0, limit: 100, only: 'failed' });
     assert.deepEqual(
       failed.map(({ group }) => group?.item),
       [1],

@@ -144,8 +144,8 @@ export class ClaimedJob extends HeldJob<OpenJob> {
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
     // If this throws, a row may name the blobs, so they stay for the sweeper.
-    const more = { giveUp: this.signal, ...(matte && { matte }) };
-    if (!(await this.wrote(this.#queue.succeed(claim, stored, resultTtlMs, timings, more)))) {
+    const success = { result: stored, resultTtlMs, timings, matte };
+    if (!(await this.wrote(this.#queue.succeed(claim, success, this.signal)))) {
       // A final row keeps its fence, so it names another attempt's result.
       await this.#removeResult(blob);
       return { kind: 'open' };

@@ -42,7 +42,7 @@ export function addCreditCommands(program: Command, context: CliContext): void {
         parseReference,
       )
       .action((account: string, amount: number, { reference }: { reference?: string }) =>
-        enter(context, kind, account, amount, reference),
+        enter(context, { kind, account, amount, reference }),
       );
   }
   credits
@@ -71,15 +71,20 @@ export function addCreditCommands(program: Command, context: CliContext): void {
     .action((job: string | undefined, options: RepayOptions) => repayLost(context, job, options));
 }
 
+interface EntryRequest {
+  readonly kind: 'grant' | 'revoke';
+  /** Name or id. */
+  readonly account: string;
+  readonly amount: number;
+  readonly reference: string | undefined;
+}
+
 async function enter(
   context: CliContext,
-  kind: 'grant' | 'revoke',
-  nameOrId: string,
-  amount: number,
-  reference = `cli ${randomUUID()}`,
+  { kind, account, amount, reference = `cli ${randomUUID()}` }: EntryRequest,
 ) {
   const outcome = await context.withStores(stores =>
-    new OperateCredits(stores).move({ kind, account: nameOrId, amount, reference }),
+    new OperateCredits(stores).move({ kind, account, amount, reference }),
   );
   switch (outcome.kind) {
     case 'reference-conflict':

@@ -13,7 +13,6 @@ const harness = useHarness(test);
 
 const MATTE = Buffer.from('a matte');
 
-/** Answers a matte if it was requested. */
 const matting: Script = async exchange => {
   exchange.admit();
   const input = await exchange.receive();

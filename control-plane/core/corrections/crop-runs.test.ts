@@ -59,7 +59,6 @@ class Service {
     return new Service(replicas, await replicas.createCaller(10));
   }
 
-  /** Resolves once it is routable. */
   async add(options: Parameters<Replicas['addNode']>[0]): Promise<ScriptedNode> {
     const node = await this.#replicas.addNode(options);
     await until(() => node.watched, 'the stream of the node');

@@ -8,15 +8,14 @@ import { correctionOf, firstOf, matteOf, SUBJECT, succeedCorrection } from '../t
 import {
   claimed,
   fundedAccount,
-  HOUR_MS,
   IMAGE_FAULT,
   LIMITS,
   newJob,
   onBalancedStores,
   reread,
-  resultOf,
   SERVICE_FAULT,
   submitted,
+  successOf,
   UNPAID_DAY_MS,
 } from '../test/fixtures.ts';
 import { CORRECTIONS_MAX } from './family.ts';
@@ -124,7 +123,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     const plain = newJob(account);
     const claim = await claimed(stores, await submitted(stores, plain));
     t.true(await stores.queue.admitted(claim));
-    t.true(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.true(await stores.queue.succeed(claim, successOf(claim)));
     const late = await firstOf(stores, account, { ttlMs: 0 });
     const failed = newJob(account, { correctable: {} });
     const lost = await claimed(stores, await submitted(stores, failed));
@@ -144,7 +143,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     const claim = await claimed(stores, job);
     t.true(await stores.queue.admitted(claim));
     const matte = matteOf(claim);
-    t.true(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte }));
+    t.true(await stores.queue.succeed(claim, successOf(claim, { matte })));
     const first = await reread(stores, job.id);
     const order = correctionOf(first, first, { class: UNPAID });
     const correction = await submitted(stores, order);
@@ -160,12 +159,8 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     await stores.queue.endLease(job.id);
     const claim = await claimed(other, await reread(stores, job.id), { holder: 'replica-2' });
     t.true(await other.queue.admitted(claim));
-    t.false(
-      await stores.queue.succeed(late, resultOf(late), HOUR_MS, {}, { matte: matteOf(late) }),
-    );
-    t.true(
-      await other.queue.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte: matteOf(claim) }),
-    );
+    t.false(await stores.queue.succeed(late, successOf(late, { matte: matteOf(late) })));
+    t.true(await other.queue.succeed(claim, successOf(claim, { matte: matteOf(claim) })));
     t.false(await stores.queue.fail(late, SERVICE_FAULT));
     t.deepEqual((await reread(stores, job.id)).kept?.matte, matteOf(claim));
   });

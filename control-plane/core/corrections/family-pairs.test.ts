@@ -14,12 +14,12 @@ import { correctionOf, firstOf, matteOf, succeedCorrection } from '../test/famil
 import {
   claimed,
   fundedCaller,
-  HOUR_MS,
   LIMITS,
   onBalancedStores,
   reread,
   resultOf,
   submitted,
+  successOf,
 } from '../test/fixtures.ts';
 
 const test = ava.serial;
@@ -107,7 +107,7 @@ const ACTS: Readonly<Record<string, Act>> = {
     const matte = matteOf(claim);
     const result = resultOf(claim);
     for (const { blob } of [matte, result]) family.files.add(blob);
-    const stands = await stores.queue.succeed(claim, result, HOUR_MS, {}, { matte });
+    const stands = await stores.queue.succeed(claim, successOf(claim, { result, matte }));
     const used = [first.kept!.input!.blob, done.kept!.matte.blob, matte.blob];
     if (stands) await family.removeUnnamed(stores, used);
     else for (const { blob } of [matte, result]) family.files.delete(blob);
@@ -176,7 +176,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
       t.deepEqual([failure?.code, failure?.retryable, lease], ['RESULT_EXPIRED', false, null]);
     }
     t.is((await stores.outbox.list({ jobId: queued.id, limit: 5 })).length, 1);
-    t.false(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.false(await stores.queue.succeed(claim, successOf(claim)));
     const kept = await reread(stores, done.id);
     t.deepEqual([kept.kept, kept.result?.blob], [null, done.result?.blob]);
     t.is((await stores.queue.submit(correctionOf(first), LIMITS)).kind, 'refused');
@@ -207,9 +207,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     const missing = [done.id, claim.jobId];
     t.is(await repay(stores, first, missing), 'correcting');
     t.is(await balanceOf(first), 0);
-    assert.ok(
-      await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte: matteOf(claim) }),
-    );
+    assert.ok(await stores.queue.succeed(claim, successOf(claim, { matte: matteOf(claim) })));
     t.is(await repay(other, first, [done.id]), 'unpaid', 'the last one has the result');
     t.is(await repay(other, first, missing), 'paid');
     t.is(await repay(stores, first, missing), 'settled');

@@ -7,7 +7,6 @@ import type { NewJob } from '../queue/matting-submission.ts';
 import {
   claimed,
   fundedCaller,
-  HOUR_MS,
   IMAGE_FAULT,
   LIMITS,
   newJob,
@@ -18,6 +17,7 @@ import {
   SERVICE_FAULT,
   storedInput,
   submitted,
+  successOf,
 } from '../test/fixtures.ts';
 
 const test = ava.serial;
@@ -65,7 +65,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
       await assertCancelled(job);
       t.false(await stores.queue.admitted(claim));
       t.false(await stores.queue.inputStored(claim, storedInput(job.id)));
-      t.false(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      t.false(await stores.queue.succeed(claim, successOf(claim)));
       t.false(await stores.queue.fail(claim, { ...SERVICE_FAULT, code: 'JOB_CANCELLED' }));
       t.is((await stores.queue.remove(job.id, job.apiKeyId))?.kind, 'unchanged');
       await assertCancelled(job);
@@ -86,7 +86,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
       seen.add(String(deletion?.kind));
       t.is(deletion?.kind, admitted ? 'processing' : 'cancelled');
       if (!admitted) await assertCancelled(job);
-      else t.true(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      else t.true(await stores.queue.succeed(claim, successOf(claim)));
     }
     t.deepEqual([...seen].sort(), ['cancelled', 'processing']);
   });
@@ -118,7 +118,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     const job = await callersJob();
     const { claim } = await running(stores, job);
     const result = { ...resultOf(claim), thumbnailBytes: 5 };
-    await stores.queue.succeed(claim, result, HOUR_MS, {});
+    await stores.queue.succeed(claim, successOf(claim, { result }));
     const [first, second] = await Promise.all(
       [stores, other].map(one => one.queue.remove(job.id, job.apiKeyId)),
     );
@@ -142,7 +142,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     const job = await callersJob();
     const { claim } = await running(stores, job);
     const result = resultOf(claim);
-    await stores.queue.succeed(claim, result, HOUR_MS, {});
+    await stores.queue.succeed(claim, successOf(claim, { result }));
     await stores.queue.remove(job.id, job.apiKeyId);
     t.true((await other.jobs.takeExpiredResultBlobs(100)).includes(result.blob));
   });

@@ -110,7 +110,6 @@ function begun(step: Step<PlaceableJob, unknown, unknown> | undefined): string[]
   return step?.placed.map(({ job: { id }, placement }) => `${id} ${placement.kind}`);
 }
 
-/** Reports one image in work and no room for that long. */
 function occupy(estimatedWaitMs: number): void {
   node?.take({ ...REPORT, imagesInFlight: 1, estimatedWaitMs }, nowMs);
 }
@@ -162,7 +161,6 @@ test('a round › begins the jobs that an engine is about to take, and remembers
 });
 
 test('a round › knows that behind a full listing more may wait, though all of it began', t => {
-  // Doomed jobs need no slot.
   const doomed = (count: number) => Array.from({ length: count }, () => job({ takeovers: 10 }));
   t.is(round(...doomed(LIST_MAX - 1))?.placed.length, LIST_MAX - 1);
   t.false(core.nodesAwaited, 'a listing that is not full is all that there is');
@@ -210,7 +208,6 @@ test('a round › ends a job that no routable node can do once the grace is over
   t.regex(failureIn(round(odd)), /reads avif.* starting/);
 });
 
-/** Which the queue treats as a transient failure. */
 function failureIn(step: ReturnType<typeof round>): string {
   const [one, ...others] = step?.placed ?? [];
   assert.ok(one?.placement.kind === 'failure' && others.length === 0);

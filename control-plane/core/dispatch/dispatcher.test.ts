@@ -9,7 +9,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { Queue } from '../queue/queue.ts';
-import { claimed, fundedCaller, IMAGE_FAULT, storesOn } from '../test/fixtures.ts';
+import { claimed, fundedCaller, IMAGE_FAULT, storesOn, successOf } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';
 
 const test = ava.serial;
@@ -40,7 +40,7 @@ test('a job whose holder died › is taken over when the lease has run out, and 
   t.true(observed.includes('taken over'));
   assert.ok(job.result);
   const stolen = { ...job.result, token: 'x'.repeat(43), blob: 'results/of-the-dead' };
-  t.false(await harness.stores.queue.succeed(old, stolen, 1000, {}));
+  t.false(await harness.stores.queue.succeed(old, successOf(old, { result: stolen })));
   t.false(await harness.stores.queue.fail(old, IMAGE_FAULT));
   await harness.assertMoneySettled({ charged: 1 });
 });
@@ -87,7 +87,6 @@ test('a lease that is lost › when the result is there leaves neither result no
 
 test('a database that is away › for a moment delays claims and endings, and loses nothing', async t => {
   let failures = 0;
-  /** Every second call fails. */
   const flaky = <A extends unknown[], R>(method: (...args: A) => Promise<R>) => {
     let calls = 0;
     return (...args: A): Promise<R> => {
@@ -242,7 +241,6 @@ test('a flood costs no round for each, and no job is forgotten', async t => {
   for (const id of ids) t.is((await harness.untilFinal(id)).state, 'failed');
 });
 
-/** Hosts that begin with "slow" answer once they are released. */
 class Sources {
   readonly open: string[] = [];
   readonly #letGo = Promise.withResolvers<void>();
@@ -296,7 +294,6 @@ test('a download that has ended › gives its job no turn before those that wait
     },
   });
   const sources = new Sources();
-  // Rounds wait for it, as for a slow database.
   let listing = Promise.resolve();
   const { listClaimable } = harness.stores.queue;
   const slowList: typeof listClaimable = async (limit, lanes) => {

@@ -14,7 +14,6 @@ function waiting(jobId: string, megapixels: number, waitedMs = RESERVE_AFTER_MS)
 
 const SMALL = waiting('small', 1, 0);
 const LARGE = waiting('large', 12);
-/** A small machine that works on a small image. */
 const BUSY = snapshotWith({ imagesInFlight: 1, imagesFree: 2, megapixelsFree: 11 });
 const IDLE = snapshotWith({ nodeId: 'other', megapixelsFree: 12 });
 

@@ -1,5 +1,3 @@
-/** Properties that hold for any fleet and queue. */
-
 import assert from 'node:assert/strict';
 import { isProven, judged, NEW_NODE, type NodeTrust } from '@matting/nodes/node-trust.ts';
 import { type NodeAbility, type NodeSnapshot, NodeView } from '@matting/nodes/node-view.ts';

@@ -56,6 +56,14 @@ interface GroupItem {
 
 export type JobsShown = 'failed' | 'look';
 
+interface GroupPage {
+  /** Position of the first. */
+  readonly from: number;
+  /** Positions from `from` on; with `only`, jobs. */
+  readonly limit: number;
+  readonly only?: JobsShown | undefined;
+}
+
 export type JobGroups = ReturnType<typeof groupReading> & ReturnType<typeof jobGroups>;
 
 export function groupReading(database: Database) {
@@ -77,8 +85,7 @@ export function groupReading(database: Database) {
       for (const { status: of, jobs } of rows) counted[of] = requireInteger(jobs);
       return counted;
     },
-    /** @param limit counts positions from `from` on, and with `only` the jobs */
-    list(db: Db, groupId: string, from: number, limit: number, only?: JobsShown) {
+    list(db: Db, groupId: string, { from, limit, only }: GroupPage) {
       const jobs = selectViewed(database, db).where('batch_id', '=', groupId);
       const toReview = only === 'look' ? jobs.where(needsLook(database)) : jobs;
       const shown = only === 'failed' ? jobs.where('state', '=', only) : toReview;
@@ -124,7 +131,7 @@ export function jobGroups(database: Database, ends: MattingEnds) {
       group: JobGroup,
       items: readonly GroupItem[],
       { isCancelled }: { readonly isCancelled: boolean },
-    ) => begin({ database, ends }, tx, group, items, isCancelled),
+    ) => begin({ database, ends, tx }, group, items, isCancelled),
     /** @returns ids of the cancelled jobs, CANCELLED_MAX at most */
     async cancel({ id, apiKeyId }: Pick<JobGroup, 'id' | 'apiKeyId'>): Promise<string[]> {
       const queued = await readQueued(database, id);
@@ -163,9 +170,14 @@ async function openOfGroups(database: Database, tx: Db, accountId: string): Prom
   return requireInteger(jobs);
 }
 
+interface GroupTransaction {
+  readonly database: Database;
+  readonly ends: MattingEnds;
+  readonly tx: Transaction<Schema>;
+}
+
 async function begin(
-  { database, ends }: { readonly database: Database; readonly ends: MattingEnds },
-  tx: Transaction<Schema>,
+  { database, ends, tx }: GroupTransaction,
   { id: groupId, accountId, template, capWindowStartMs, ...group }: JobGroup,
   items: readonly GroupItem[],
   isCancelled: boolean,
@@ -175,7 +187,7 @@ async function begin(
     ...{ ...common, ...one, idempotencyKeyHash: null, class: 'async' as const, input: null },
     ...{ reference: reference ?? undefined, group: { id: groupId, item } },
   }));
-  for (const job of jobs) await insertJob(database, tx, job, capWindowStartMs);
+  for (const job of jobs) await insertJob(database, tx, job, { capWindowStartMs });
   await beginReserved(tx, accountId, jobs.length);
   const ended: (() => void)[] = [];
   for (const { id } of isCancelled ? jobs : []) {

@@ -17,11 +17,11 @@ import {
   IMAGE_FAULT,
   newJob,
   reread,
-  resultOf,
   running,
   series,
   storesOn,
   submitted,
+  successOf,
   useStores,
 } from '../test/fixtures.ts';
 import {
@@ -160,7 +160,7 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     t.deepEqual(await ids('state=processing'), [busy.id]);
     t.deepEqual(await ids('state=queued&limit=1'), [synchronous.id]);
     t.deepEqual(await ids('state=failed'), [failed.job.id]);
-    await stores.queue.succeed(claim, resultOf(claim), 1000, {});
+    await stores.queue.succeed(claim, successOf(claim, { resultTtlMs: 1000 }));
     t.deepEqual((await ids('state=final')).sort(), [busy.id, failed.job.id].sort());
     const shown = (await ask(app, `/operator/jobs/${busy.id}`)).json();
     t.is(shown.state, 'succeeded');
@@ -178,12 +178,12 @@ onDatabases(test, "the operator's port", (test, dialect) => {
       holder: claim.holder,
     });
     t.false(await stores.queue.renew(claim, LEASE_MS));
-    t.false(await stores.queue.succeed(claim, resultOf(claim), 1000, {}));
+    t.false(await stores.queue.succeed(claim, successOf(claim, { resultTtlMs: 1000 })));
     t.is(await stores.queue.attemptLost(claim, true), undefined);
     const again = await claimed(stores, job, { holder: 'replica-2' });
     const taken = await reread(stores, job.id);
     t.deepEqual([taken.fence, taken.takeovers, taken.lostAttempts], [2, 0, 0]);
-    t.truthy(await stores.queue.succeed(again, resultOf(again), 1000, {}));
+    t.truthy(await stores.queue.succeed(again, successOf(again, { resultTtlMs: 1000 })));
     await assertBalanced(stores);
   });
 
@@ -195,7 +195,7 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     for (const end of ['succeeded', 'failed'] as const) {
       const { job, claim } = await running(stores, newJob(account));
       if (end === 'failed') await stores.queue.fail(claim, IMAGE_FAULT);
-      else await stores.queue.succeed(claim, resultOf(claim), 1000, {});
+      else await stores.queue.succeed(claim, successOf(claim, { resultTtlMs: 1000 }));
       const before = await reread(stores, job.id);
       const answer = await ask(app, `/operator/jobs/${job.id}/retry`, 'POST');
       t.is(answer.statusCode, 409);

@@ -6,9 +6,9 @@ import {
   IMAGE_FAULT,
   newJob,
   onStores,
-  resultOf,
   running,
   submitted,
+  successOf,
 } from '../test/fixtures.ts';
 import { LISTED_STATES } from './caller-jobs.ts';
 
@@ -28,12 +28,11 @@ onStores(test, "a caller's jobs", (test, { database, stores }) => {
     return pages;
   }
 
-  /** Jobs of each state, the oldest first, among another key's. */
   async function crowd(count: number) {
     const { accountId, apiKeyId } = await fundedCaller(stores, 1000);
     const ids: string[] = [];
     for (let index = 0; index < count; index += 1) {
-      const reference = index % 2 === 0 ? 'even' : undefined;
+      const [reference, resultTtlMs] = index % 2 === 0 ? ['even', HOUR_MS] : [undefined, 0];
       const job = newJob(accountId, { apiKeyId, reference });
       ids.push(job.id);
       if (index % 3 === 0) {
@@ -41,7 +40,7 @@ onStores(test, "a caller's jobs", (test, { database, stores }) => {
       } else {
         const { claim } = await running(stores, job);
         if (index % 3 === 1) await stores.queue.fail(claim, IMAGE_FAULT);
-        else await stores.queue.succeed(claim, resultOf(claim), index % 2 === 0 ? HOUR_MS : 0, {});
+        else await stores.queue.succeed(claim, successOf(claim, { resultTtlMs }));
       }
       await submitted(stores, newJob(accountId, { apiKeyId: 'key000000002', reference }));
     }

@@ -28,6 +28,7 @@ import {
   storedBackground,
   storedInput,
   submitted,
+  successOf,
   WITH_PICTURE,
 } from '../test/fixtures.ts';
 import { backgroundBlob, hintsBlob, jobOfBackground, thumbnailBlob } from './blob-names.ts';
@@ -137,10 +138,10 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   test('retention › a result expires by the clock; its name is taken once, the row stays', async t => {
     const { account, job, claim } = await runningOf(stores, 2);
     const result = resultOf(claim);
-    await stores.queue.succeed(claim, result, 0, {});
+    await stores.queue.succeed(claim, successOf(claim, { result, resultTtlMs: 0 }));
     t.is(publicState(await reread(stores, job.id)), 'expired', 'before any sweep');
     const kept = await running(stores, newJob(account));
-    await stores.queue.succeed(kept.claim, resultOf(kept.claim), HOUR_MS, {});
+    await stores.queue.succeed(kept.claim, successOf(kept.claim));
     t.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), [result.blob]);
     t.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), []);
     const swept = await stores.jobs.findByResultToken(result.sealedToken);
@@ -154,7 +155,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const succeeded = async (thumbnailBytes: number | null, resultTtlMs: number) => {
       const { claim } = await running(stores, newJob(account));
       const result = { ...resultOf(claim), thumbnailBytes };
-      await stores.queue.succeed(claim, result, resultTtlMs, {});
+      await stores.queue.succeed(claim, successOf(claim, { result, resultTtlMs }));
       return result.blob;
     };
     const none = await succeeded(null, HOUR_MS);
@@ -176,12 +177,12 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const account = await fundedAccount(stores, 3);
     const callback = { url: 'https://a.example/hook', secret: null, secretKeyId: null };
     const gone = await running(stores, newJob(account, { callback }));
-    await stores.queue.succeed(gone.claim, resultOf(gone.claim), 0, {});
+    await stores.queue.succeed(gone.claim, successOf(gone.claim, { resultTtlMs: 0 }));
     const failed = await running(stores, newJob(account));
     await stores.queue.fail(failed.claim, IMAGE_FAULT);
     const open = await running(stores, newJob(account));
     const unswept = await running(stores, newJob(account));
-    await stores.queue.succeed(unswept.claim, resultOf(unswept.claim), HOUR_MS, {});
+    await stores.queue.succeed(unswept.claim, successOf(unswept.claim));
     await stores.jobs.takeExpiredResultBlobs(1000);
     const young = await stores.jobs.removeFinalOlderThan(HOUR_MS, 1000);
     t.deepEqual(young, { rows: 0, blobs: [] });
@@ -201,7 +202,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const open = await submitted(stores, newJob(account));
     const { job, claim } = await running(stores, newJob(account));
     const result = resultOf(claim);
-    await stores.queue.succeed(claim, result, HOUR_MS, {});
+    await stores.queue.succeed(claim, successOf(claim, { result }));
     const strangers = Array.from({ length: 1200 }, (_, index) => `inputs/none-${index}`);
     const named = await stores.jobs.referencedBlobs([
       ...strangers,
@@ -220,7 +221,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     for (const isGood of [true, true, false, true]) {
       const { job, claim } = await running(stores, newJob(account));
       await (isGood
-        ? stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {})
+        ? stores.queue.succeed(claim, successOf(claim))
         : stores.queue.fail(claim, IMAGE_FAULT));
       ids.push(job.id);
     }
@@ -253,7 +254,6 @@ const REMEMBERED_MS = 600_000;
 onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) => {
   const other = replica();
 
-  /** Moves its times back; an ended job then ended at once. */
   async function age(jobId: string, ageMs: number): Promise<void> {
     const { readAtMs, finishedAtMs } = await reread(stores, jobId);
     const atMs = readAtMs - ageMs;
@@ -264,7 +264,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
   async function succeeded(credits = 2, resultTtlMs = HOUR_MS): Promise<Job> {
     const account = await fundedAccount(stores, credits);
     const { claim, job } = await running(stores, newJob(account));
-    assert.ok(await stores.queue.succeed(claim, resultOf(claim), resultTtlMs, {}));
+    assert.ok(await stores.queue.succeed(claim, successOf(claim, { resultTtlMs })));
     return job;
   }
 
@@ -362,7 +362,7 @@ onStoresInCi(test, 'jobs in pages', (test, { stores, database }) => {
       const failing = await submitted(stores, newJob(accountId));
       assert.ok(await stores.queue.fail(await claimed(stores, failing), IMAGE_FAULT));
       const { claim } = await running(stores, newJob(accountId));
-      assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      assert.ok(await stores.queue.succeed(claim, successOf(claim)));
     }
     // Ends of one millisecond are ordered by id.
     const { kysely } = database;
@@ -510,7 +510,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     for (const sight of [SIGHT, { ...SIGHT, subject: null }, null]) {
       const { claim, job } = await running(stores, await jobOf({ finishing: CROPPED }));
       const result = { ...resultOf(claim), format: 'jpeg' as const, sight };
-      t.truthy(await stores.queue.succeed(claim, result, HOUR_MS, {}));
+      t.truthy(await stores.queue.succeed(claim, successOf(claim, { result })));
       t.deepEqual((await reread(stores, job.id)).result, result);
     }
   });
@@ -520,7 +520,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
       async job => {
         const claim = await claimed(stores, job);
         t.truthy(await stores.queue.admitted(claim));
-        t.truthy(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+        t.truthy(await stores.queue.succeed(claim, successOf(claim)));
       },
       async job => stores.queue.fail(await claimed(stores, job), IMAGE_FAULT),
     ];

@@ -8,13 +8,12 @@ import {
   assertBalanced,
   bodyOf,
   fundedAccount,
-  HOUR_MS,
   newJob,
   onStores,
   reread,
-  resultOf,
   running,
   SERVICE_FAULT,
+  successOf,
 } from '../test/fixtures.ts';
 
 const test = ava.serial;
@@ -77,7 +76,7 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
     const { claim } = await running(stores, newJob(account));
     const done =
       how === 'succeeded'
-        ? await replica.queue.succeed(claim, resultOf(claim), HOUR_MS, {})
+        ? await replica.queue.succeed(claim, successOf(claim))
         : await replica.queue.fail(claim, SERVICE_FAULT);
     assert.ok(done);
     assert.equal((await reread(stores, claim.jobId)).state, how);

@@ -22,6 +22,7 @@ import {
   sha256,
   storesOn,
   submitted,
+  successOf,
 } from '../test/fixtures.ts';
 import type { ClaimableJob } from './queue.ts';
 
@@ -37,7 +38,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
       listed.some(({ id }) => id === job.id),
       'the lease is not over',
     );
-    await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {});
+    await stores.queue.succeed(claim, successOf(claim));
     t.is(publicState(await reread(stores, job.id)), 'succeeded');
   });
 
@@ -45,7 +46,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const { account, job, claim } = await runningOf(stores, 3);
     const result = resultOf(claim);
     const timings = { decode: 12.5, infer: 700 };
-    t.true(await stores.queue.succeed(claim, result, HOUR_MS, timings));
+    t.true(await stores.queue.succeed(claim, successOf(claim, { result, timings })));
     const done = await reread(stores, job.id);
     t.is(publicState(done), 'succeeded');
     t.deepEqual(done.result, result);
@@ -64,14 +65,14 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const token = 'a-token-of-a-link';
     const sealedToken = `${'0'.repeat(16)}.c2VhbGVk`;
     const result = { ...resultOf(claim), token: sha256(token), sealedToken };
-    t.truthy(await stores.queue.succeed(claim, result, HOUR_MS, {}));
+    t.truthy(await stores.queue.succeed(claim, successOf(claim, { result })));
     t.is((await stores.jobs.findByResultToken(token))?.id, claim.jobId);
     const done = await reread(stores, claim.jobId);
     t.deepEqual(done.result, result);
     for (const known of [sha256(token), sealedToken, sha256(sha256(token))]) {
       t.is(await stores.jobs.findByResultToken(known), undefined, known);
     }
-    t.truthy(await stores.queue.succeed(claim, result, HOUR_MS, {}), 'said twice');
+    t.truthy(await stores.queue.succeed(claim, successOf(claim, { result })), 'said twice');
   });
 
   test('endings › failure returns the credit from every open state, and is replayed', async t => {
@@ -128,7 +129,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     // The next holder reports the same end.
     t.true(await stores.queue.renew(ok.claim, 0));
     const heir = await claimed(stores, await reread(stores, ok.job.id), { holder: 'heir' });
-    t.true(await stores.queue.succeed(heir, resultOf(heir), HOUR_MS, {}));
+    t.true(await stores.queue.succeed(heir, successOf(heir)));
     const bad = await running(stores, newJob(account, { callback }));
     await stores.queue.fail(bad.claim, SERVICE_FAULT);
     const silent = await running(stores, newJob(account));
@@ -233,7 +234,7 @@ onBalancedStores(test, 'the fence of a job', (test, { dialect, database, replica
   test('refuses the second of two endings at the same time', async t => {
     const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
     const slow = withActAfter(database, 'SelectQueryNode', async () => {
-      t.truthy(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      t.truthy(await stores.queue.succeed(claim, successOf(claim)));
     });
     t.false(await storesOn(slow).queue.fail(claim, IMAGE_FAULT));
     t.is((await reread(stores, job.id)).state, 'succeeded');

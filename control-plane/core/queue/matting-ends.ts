@@ -64,21 +64,21 @@ export function endsOf(options: MattingEndOptions): PayloadEnds<Job, SettledMatt
       }
       const secret = await readCallbackSecret(tx, job.id);
       await close();
-      return () => notify(database, tx, options, job.id, secret);
+      return () => notify(database, tx, options, { jobId: job.id, ...secret });
     },
   };
 }
 
 const SUCCEEDS_FROM: JobState[] = ['running'];
 
-type Success = Claim &
+type SuccessRow = Claim &
   ReturnType<typeof resultColumns> & {
     readonly resultTtlMs: number;
     readonly timings: string;
     readonly warned: 0 | 1;
   };
 
-const SUCCEED = keepStatement<Success>(
+const SUCCEED = keepStatement<SuccessRow>(
   (database, { jobId, holder, fence, resultTtlMs, warned, ...columns }) => {
     const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
     return closing(database, jobId, SUCCEEDS_FROM, {
@@ -96,7 +96,7 @@ const SUCCEED = keepStatement<Success>(
 export type MattingEnds = JobEnds<Job, SettledMattingJob>;
 
 export function succeedBy(database: Database, ends: MattingEnds): Queue['succeed'] {
-  return (claim, result, resultTtlMs, timings, { giveUp, matte } = {}) => {
+  return (claim, { result, resultTtlMs, timings, matte }, giveUp) => {
     const { jobId, holder, fence } = claim;
     const warned = warningsOf(result.sight).length > 0 ? 1 : 0;
     const values = { jobId, holder, fence, ...resultColumns(result), resultTtlMs, warned } as const;
@@ -115,12 +115,13 @@ export function succeedBy(database: Database, ends: MattingEnds): Queue['succeed
   };
 }
 
+type CallbackSecret = Awaited<ReturnType<typeof readCallbackSecret>>;
+
 async function notify(
   database: Database,
   tx: Transaction<Schema>,
   { renderOutboxBody, webhookFirstWaitMs = 0 }: MattingEndOptions,
-  jobId: string,
-  secret: Awaited<ReturnType<typeof readCallbackSecret>>,
+  { jobId, ...secret }: CallbackSecret & { readonly jobId: string },
 ): Promise<void> {
   const ended = await readJob(database, tx, jobId);
   if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);

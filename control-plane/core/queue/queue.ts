@@ -38,6 +38,14 @@ export interface InputStoredOptions {
   readonly backgroundUrl?: string | undefined;
 }
 
+export interface JobSuccess {
+  readonly result: JobResult;
+  readonly resultTtlMs: number;
+  readonly timings: StageTimings;
+  /** For corrections. */
+  readonly matte?: StoredMatte | undefined;
+}
+
 export interface EndedFamily {
   /** Corrections that failed with the job. */
   readonly ended: readonly Pick<Job, 'id' | 'callback'>[];
@@ -75,13 +83,7 @@ export interface Queue extends QueueReads<ClaimableJob>, Omit<JobLeases<OpenJob>
    * Stores the result, charges the credit, adds to the outbox, ends the lease and removes the
    * input, in one transaction.
    */
-  succeed(
-    claim: Claim,
-    result: JobResult,
-    resultTtlMs: number,
-    timings: StageTimings,
-    options?: { readonly giveUp?: AbortSignal; readonly matte?: StoredMatte },
-  ): Promise<boolean>;
+  succeed(claim: Claim, success: JobSuccess, giveUp?: AbortSignal): Promise<boolean>;
   /** Fails any open job and releases its credit. A retryable failure frees the Idempotency-Key. */
   fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean>;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
-import { HOUR_MS, onStores, resultOf, runningOf } from '../test/fixtures.ts';
+import { HOUR_MS, onStores, runningOf, successOf } from '../test/fixtures.ts';
 
 const test = ava.serial;
 
@@ -33,7 +33,7 @@ onStores(test, 'the lease of the sweep', (test, { database, stores }) => {
     const { walkMs: _, ...before } = await stores.sweeps.backlog(HOUR_MS);
     t.deepEqual(before, nothing);
     const { job, claim } = await runningOf(stores);
-    t.truthy(await stores.queue.succeed(claim, resultOf(claim), 0, {}));
+    t.truthy(await stores.queue.succeed(claim, successOf(claim, { resultTtlMs: 0 })));
     const times = { finished_at: 1_000_000, result_blob_expires_at: 2_000_000 };
     await database.kysely.updateTable('jobs').set(times).where('id', '=', job.id).execute();
     const { resultsMs, rowsMs } = await stores.sweeps.backlog(HOUR_MS);

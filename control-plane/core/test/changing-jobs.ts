@@ -29,6 +29,7 @@ import {
   storedBackground,
   storedInput,
   submitted,
+  successOf,
   UNPAID_DAY_MS,
   WITH_PICTURE,
 } from './fixtures.ts';
@@ -106,7 +107,7 @@ function byClaim(
   call: (stores: Stores, claim: Claim) => Promise<unknown>,
   expected: Partial<Job>,
   /** After a lost answer the holder assumes that the lease is lost. */
-  toldWhenLost: readonly unknown[] = [true],
+  answersWhenLost: readonly unknown[] = [true],
 ): ChangingMethod {
   return {
     name: `queue.${name}`,
@@ -115,8 +116,8 @@ function byClaim(
       return {
         act: stores => call(stores, claim),
         check: async outcome => {
-          const told = outcome instanceof Object ? true : outcome;
-          assert.ok(toldWhenLost.includes(told), `told ${told}`);
+          const answer = outcome instanceof Object ? true : outcome;
+          assert.ok(answersWhenLost.includes(answer), `answer ${answer}`);
           await rowIs(fixture.stores, claim.jobId, { fence: claim.fence, ...expected })();
         },
       };
@@ -132,7 +133,7 @@ function byClaim(
 function ending(name: 'succeed' | 'fail'): ChangingMethod {
   const call = (stores: Stores, of: Claim, result = resultOf(of)) =>
     name === 'succeed'
-      ? stores.queue.succeed(of, result, HOUR_MS, {})
+      ? stores.queue.succeed(of, successOf(of, { result }))
       : stores.queue.fail(of, SERVICE_FAULT);
   return {
     name: `queue.${name}`,
@@ -167,7 +168,7 @@ function ending(name: 'succeed' | 'fail'): ChangingMethod {
 async function endedJob(fixture: Fixture): Promise<NewJob> {
   const { job } = await accountJob(fixture);
   const { claim } = await running(fixture.stores, job);
-  await fixture.stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {});
+  await fixture.stores.queue.succeed(claim, successOf(claim));
   return job;
 }
 
@@ -175,7 +176,8 @@ async function warnedJob(fixture: Fixture): Promise<NewJob> {
   const { job } = await accountJob(fixture);
   const { claim } = await running(fixture.stores, job);
   const sight = { inputWidth: 1, inputHeight: 1, subject: null };
-  await fixture.stores.queue.succeed(claim, { ...resultOf(claim), sight }, HOUR_MS, {});
+  const result = { ...resultOf(claim), sight };
+  await fixture.stores.queue.succeed(claim, successOf(claim, { result }));
   return job;
 }
 
@@ -261,7 +263,7 @@ const CORRECTING: readonly ChangingMethod[] = [
       const result = resultOf(claim);
       const matte = matteOf(claim);
       return {
-        act: faulty => faulty.queue.succeed(claim, result, HOUR_MS, {}, { matte }),
+        act: faulty => faulty.queue.succeed(claim, successOf(claim, { result, matte })),
         check: async outcome => {
           assert.equal(outcome, true);
           const { kept } = await reread(stores, job.id);
@@ -448,7 +450,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     alone: true,
     arrange: async fixture => {
       const of = await admitted(fixture);
-      await fixture.stores.queue.succeed(of, resultOf(of), -1, {});
+      await fixture.stores.queue.succeed(of, successOf(of, { resultTtlMs: -1 }));
       return {
         act: stores => stores.jobs.takeExpiredResultBlobs(10),
         check: async outcome => {
@@ -560,7 +562,7 @@ export function repairing(
         settled: () => Promise.reject(new Error('a bug')),
       }));
       const broken = createStores(database, { renderOutboxBody: bodyOf, settled });
-      assert.ok(await broken.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      assert.ok(await broken.queue.succeed(claim, successOf(claim)));
       return {
         act: faulty => faulty.unsettled.repair(100),
         check: async () => {

@@ -8,7 +8,7 @@ import type { MessageClaim } from '../webhooks/deliver-messages.ts';
 import { insertMail } from '../webhooks/outbox-store.ts';
 import { admitted } from './changing-jobs.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
-import { fundedAccount, HOUR_MS, reread, resultOf } from './fixtures.ts';
+import { fundedAccount, HOUR_MS, reread, successOf } from './fixtures.ts';
 import { dueMails, mailEnd, mailOf } from './mails.ts';
 
 const END = { statusCode: 500, durationMs: 12 };
@@ -17,7 +17,7 @@ const KEPT_MS = 30 * 24 * HOUR_MS;
 
 async function notification(fixture: Fixture): Promise<MessageClaim> {
   const of = await admitted(fixture);
-  assert.ok(await fixture.stores.queue.succeed(of, resultOf(of), HOUR_MS, {}));
+  assert.ok(await fixture.stores.queue.succeed(of, successOf(of)));
   return { id: of.jobId, holder: 'replica-1', fence: 1 };
 }
 

@@ -24,6 +24,7 @@ import {
   OPERATOR,
   resultOf,
   runningOf,
+  successOf,
 } from './fixtures.ts';
 
 const LEASE_MS = 600_000;
@@ -221,7 +222,7 @@ export async function succeededResult(stores: Stores): Promise<LiveResult> {
   const { account: accountId, claim } = await runningOf(stores);
   const { jobId } = claim;
   const result = resultOf(claim);
-  assert.ok(await stores.queue.succeed(claim, result, HOUR_MS, {}));
+  assert.ok(await stores.queue.succeed(claim, successOf(claim, { result })));
   const expiresAtMs = (await stores.jobs.find(jobId))?.expiresAtMs ?? 0;
   return { jobId, accountId, blob: result.blob, expiresAtMs };
 }

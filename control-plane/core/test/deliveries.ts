@@ -15,13 +15,12 @@ import type { WebhookSchedule } from '../webhooks/webhook-schedule.ts';
 import {
   bodyOf,
   fundedAccount,
-  HOUR_MS,
   IMAGE_FAULT,
   newJob,
   reread,
-  resultOf,
   running,
   storesOn,
+  successOf,
 } from './fixtures.ts';
 import { silent, until } from './harness.ts';
 
@@ -112,7 +111,7 @@ export async function ended(url: string, by = secrets): Promise<string> {
   const callback = { url, ...by.seal(id, SECRET) };
   const { claim } = await running(stores, newJob(accountId, { id, callback }));
   if (endings % 2 === 0) assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
-  else assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+  else assert.ok(await stores.queue.succeed(claim, successOf(claim)));
   return id;
 }
 

@@ -5,7 +5,7 @@ import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { NewJob } from '../queue/matting-submission.ts';
 import type { Stores } from '../stores.ts';
-import { claimed, HOUR_MS, newJob, reread, resultOf, running } from './fixtures.ts';
+import { claimed, HOUR_MS, newJob, reread, resultOf, running, successOf } from './fixtures.ts';
 
 export const SUBJECT = { name: 'subject-model', role: 'subject' };
 
@@ -22,7 +22,8 @@ export async function firstOf(
   const job = newJob(accountId, { correctable: { crop: 'true' }, ...overrides });
   const { claim } = await running(stores, job);
   const result = { ...resultOf(claim), models: [SUBJECT] };
-  assert.ok(await stores.queue.succeed(claim, result, ttlMs, {}, { matte: matteOf(claim) }));
+  const success = successOf(claim, { result, resultTtlMs: ttlMs, matte: matteOf(claim) });
+  assert.ok(await stores.queue.succeed(claim, success));
   return reread(stores, job.id);
 }
 
@@ -38,6 +39,6 @@ export async function succeedCorrection(stores: Stores, job: Pick<Job, 'id' | 'f
   const claim = await claimed(stores, job);
   assert.ok(await stores.queue.admitted(claim));
   const result = { ...resultOf(claim), models: [] };
-  assert.ok(await stores.queue.succeed(claim, result, HOUR_MS, {}, { matte: matteOf(claim) }));
+  assert.ok(await stores.queue.succeed(claim, successOf(claim, { result, matte: matteOf(claim) })));
   return reread(stores, job.id);
 }

@@ -22,6 +22,7 @@ import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import { migrationsOf, type Package, stepsOf } from '../package.ts';
 import type { NewJob } from '../queue/matting-submission.ts';
+import type { JobSuccess } from '../queue/queue.ts';
 import { createStores, type Stores } from '../stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
@@ -245,6 +246,10 @@ export function resultOf(claim: Claim): JobResult {
     models: null,
     thumbnailBytes: null,
   };
+}
+
+export function successOf(claim: Claim, changes: Partial<JobSuccess> = {}): JobSuccess {
+  return { result: resultOf(claim), resultTtlMs: HOUR_MS, timings: {}, ...changes };
 }
 
 export const IMAGE_FAULT = {

@@ -14,10 +14,10 @@ import {
   IMAGE_FAULT,
   LIMITS,
   newJob,
-  resultOf,
   SERVICE_FAULT,
   sha256,
   storesOn,
+  successOf,
 } from './fixtures.ts';
 
 const ACTS = [
@@ -166,7 +166,8 @@ export class World {
         await queue.release(claim);
         return;
       case 'succeed':
-        if (await queue.succeed(claim, resultOf(claim), 0, {})) this.#end(claim, 'succeeded');
+        if (await queue.succeed(claim, successOf(claim, { resultTtlMs: 0 })))
+          this.#end(claim, 'succeeded');
         return;
       default: {
         const failure = act === 'fail' ? IMAGE_FAULT : SERVICE_FAULT;

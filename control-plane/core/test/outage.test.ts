@@ -20,6 +20,7 @@ import {
   series,
   storesOn,
   submitted,
+  successOf,
 } from './fixtures.ts';
 import { until } from './harness.ts';
 import { runCli } from './support/cli.ts';
@@ -140,7 +141,7 @@ onServer('in an outage all calls answer SERVICE_UNAVAILABLE and change nothing',
     stores.queue.submit(job, LIMITS),
     stores.jobs.find(job.id),
     stores.queue.renew(open.claim, 1000),
-    stores.queue.succeed(open.claim, resultOf(open.claim), HOUR_MS, {}),
+    stores.queue.succeed(open.claim, successOf(open.claim)),
     stores.queue.listClaimable(1),
     stores.apiKeys.list(),
     stores.nodes.listLive(),
@@ -156,7 +157,7 @@ onServer('in an outage all calls answer SERVICE_UNAVAILABLE and change nothing',
   await stores.check();
   await submitted(stores, job);
   const result = resultOf(open.claim);
-  t.true(await stores.queue.succeed(open.claim, result, HOUR_MS, {}));
+  t.true(await stores.queue.succeed(open.claim, successOf(open.claim, { result })));
   await assertBalanced(stores);
 });
 

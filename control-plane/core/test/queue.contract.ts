@@ -15,6 +15,7 @@ import {
   SERVICE_FAULT,
   storedBackground,
   storedInput,
+  successOf,
   WITH_PICTURE,
 } from './fixtures.ts';
 
@@ -83,7 +84,7 @@ class Caller {
       backgroundStored: () => queue.backgroundStored(claim, storedBackground(claim.jobId)),
       admitted: () => queue.admitted(claim),
       attemptLost: () => queue.attemptLost(claim, true),
-      succeed: () => queue.succeed(claim, resultOf(claim), HOUR_MS, {}),
+      succeed: () => queue.succeed(claim, successOf(claim)),
       fail: () => queue.fail(claim, { ...IMAGE_FAULT, code: 'NO_SUBJECT' }),
       release: () => queue.release(claim),
     };
@@ -155,7 +156,7 @@ const TESTS: Readonly<Record<string, Body>> = {
     const [listed] = await by.listed();
     const won = await by.queue.claim(listed!, 'heir', LEASE_MS);
     t.like(won?.job, { takeovers: 1, state: 'running', fence: 2 }, 'no way back to queued');
-    t.true(await by.queue.succeed(won!.claim, resultOf(won!.claim), HOUR_MS, {}));
+    t.true(await by.queue.succeed(won!.claim, successOf(won!.claim)));
   },
 
   'a claim › of an ended job is none, and no listing has it': async (t, by) => {
@@ -252,7 +253,8 @@ const TESTS: Readonly<Record<string, Body>> = {
   'a success › is one, however often it is said': async (t, by) => {
     const claim = await by.running();
     const result = resultOf(claim);
-    for (const call of CALLS) t.true(await by.queue.succeed(claim, result, HOUR_MS, {}), call);
+    for (const call of CALLS)
+      t.true(await by.queue.succeed(claim, successOf(claim, { result })), call);
     await by.refusals(t, claim);
     t.like(await by.find(claim.jobId), { state: 'succeeded', lease: null, input: null, fence: 1 });
   },
@@ -260,7 +262,7 @@ const TESTS: Readonly<Record<string, Body>> = {
   'a failure › ends any open job, a success one that runs': async (t, by) => {
     const waiting = [await by.claim(await by.add(SOURCE)), await by.claim(await by.add())];
     for (const claim of waiting) {
-      t.false(await by.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      t.false(await by.queue.succeed(claim, successOf(claim)));
     }
     for (const claim of [...waiting, await by.running()]) {
       for (const call of CALLS) t.true(await by.queue.fail(claim, SERVICE_FAULT), call);
@@ -347,7 +349,7 @@ const TESTS: Readonly<Record<string, Body>> = {
   'the queue › measures recent work by its results, without failures': async (t, by) => {
     const before = await by.queue.doneWithin(60_000);
     for (const claim of [await by.running(), await by.running()]) {
-      t.true(await by.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      t.true(await by.queue.succeed(claim, successOf(claim)));
     }
     t.true(await by.queue.fail(await by.running(), IMAGE_FAULT));
     const after = await by.queue.doneWithin(60_000);

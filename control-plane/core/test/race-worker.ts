@@ -5,7 +5,7 @@ import { LEASE_MS } from '@matting/queue/lease-rules.ts';
 import { at } from '@matting/test-support/at.ts';
 import { SILENT_LOG } from '@matting/test-support/database.ts';
 import type { NewJob } from '../queue/matting-submission.ts';
-import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
+import { IMAGE_FAULT, LIMITS, storesOn, successOf } from './fixtures.ts';
 
 export type RaceTask =
   /** All at once; answers each outcome's kind and job id. */
@@ -40,7 +40,7 @@ async function finish(accountId: string): Promise<string[]> {
         await queue.admitted(won.claim);
         const ended = await (index % 3 === 0
           ? queue.fail(won.claim, IMAGE_FAULT)
-          : queue.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}));
+          : queue.succeed(won.claim, successOf(won.claim)));
         if (ended) finished.push(listed.id);
       }),
     );

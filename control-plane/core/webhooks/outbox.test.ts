@@ -27,6 +27,7 @@ import {
   running,
   runningOf,
   storesOn,
+  successOf,
 } from '../test/fixtures.ts';
 import { countSealedWithOthers } from './due-messages.ts';
 
@@ -375,7 +376,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
     const text = `whsec_${randomBytes(64).toString('base64')}`;
     const callback = { url: `https://a.example/${'ü'.repeat(2030)}`, ...secrets.seal(id, text) };
     const { claim } = await running(stores, newJob(account, { id, callback }));
-    t.truthy(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.truthy(await stores.queue.succeed(claim, successOf(claim)));
     const row = await messageOf(id);
     const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
     t.deepEqual(secrets.open(id, stored), signingKeyOf(text));
@@ -432,7 +433,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
     const job = newJob(await fundedAccount(stores, 1), { callback: CALLBACK });
     const { claim } = await running(stores, job);
     const result = resultOf(claim);
-    t.truthy(await stores.queue.succeed(claim, result, HOUR_MS, {}));
+    t.truthy(await stores.queue.succeed(claim, successOf(claim, { result })));
     await change(job.id, {
       status: 'delivered',
       attempts: 3,

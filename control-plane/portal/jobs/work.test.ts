@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { fundedAccount, resultOf } from '@matting/core/test/fixtures.ts';
+import { fundedAccount, resultOf, successOf } from '@matting/core/test/fixtures.ts';
 import { thumbnailBlob } from '@matting/core/test/internals.ts';
 import { imageBody } from '@matting/core/test/support/test-app.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -371,7 +371,7 @@ test('jobs › show no thumbnail of a result that is over, though its file is th
   const claim = await app.startJob(id);
   const result = { ...resultOf(claim), thumbnailBytes: 4 };
   await writeBlob(app.blobs, thumbnailBlob(result.blob), Buffer.from('RIFF'));
-  await app.stores.queue.succeed(claim, result, 0, {});
+  await app.stores.queue.succeed(claim, successOf(claim, { result, resultTtlMs: 0 }));
   const small = `${PAGE}/${id}/thumbnail`;
   t.is((await owner.get(small)).statusCode, 404);
   const known = { headers: { 'if-none-match': `"${result.sha256}-thumbnail"` } };

@@ -5,14 +5,13 @@ import type { ActingPerson } from '@matting/accounts/audit-log.ts';
 import {
   assertBalanced,
   fundedAccount,
-  HOUR_MS,
   IMAGE_FAULT,
   movements,
   newJob,
-  resultOf,
   running,
   SERVICE_FAULT,
   submitted,
+  successOf,
 } from '@matting/core/test/fixtures.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
@@ -214,7 +213,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
       others.queue.fail(failing, IMAGE_FAULT),
       others.queue.fail(doomed, SERVICE_FAULT),
       stores.queue.fail(doomed, SERVICE_FAULT),
-      stores.queue.succeed(charged, resultOf(charged), HOUR_MS, {}),
+      stores.queue.succeed(charged, successOf(charged)),
       others.queue.fail(later.claim, IMAGE_FAULT),
     ]);
     t.deepEqual(new Set(ends), new Set([true]));

@@ -4,13 +4,12 @@ import {
   assertBalanced,
   claimed,
   fundedAccount,
-  HOUR_MS,
   IMAGE_FAULT,
   newJob,
   reread,
-  resultOf,
   SERVICE_FAULT,
   submitted,
+  successOf,
 } from '@matting/core/test/fixtures.ts';
 import type { Claim, NewJob } from '@matting/core/test/internals.ts';
 import { addTo, rowOf, rowsOf } from '@matting/database/test/rows.ts';
@@ -56,7 +55,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
       const claim = await opened(await jobOf(account));
       const ended =
         failure === undefined
-          ? await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, { infer: 1 })
+          ? await stores.queue.succeed(claim, successOf(claim, { timings: { infer: 1 } }))
           : await stores.queue.fail(claim, failure);
       t.truthy(ended);
       t.true((await reread(stores, claim.jobId)).unpaidDayMs !== null);
@@ -72,7 +71,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
     const account = await fundedAccount(stores, 1);
     await submitted(stores, newJob(account));
     const claim = await opened(await jobOf(account));
-    t.truthy(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.truthy(await stores.queue.succeed(claim, successOf(claim)));
     t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
     await assertBalanced(stores, account);
   });

@@ -3,12 +3,11 @@ import { correctionOf, firstOf, succeedCorrection } from '@matting/core/test/fam
 import {
   claimed,
   fundedAccount,
-  HOUR_MS,
   IMAGE_FAULT,
   newJob,
-  resultOf,
   running,
   submitted,
+  successOf,
 } from '@matting/core/test/fixtures.ts';
 import type { NewJob } from '@matting/core/test/internals.ts';
 import { HISTORY, World } from '@matting/core/test/ledger-world.ts';
@@ -25,7 +24,7 @@ async function ended(stores: Stores, job: NewJob, how: 'succeeded' | 'failed'): 
   const { claim } = await running(stores, job);
   const done =
     how === 'succeeded'
-      ? await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {})
+      ? await stores.queue.succeed(claim, successOf(claim))
       : await stores.queue.fail(claim, IMAGE_FAULT);
   assert.ok(done);
   return claim.jobId;

@@ -16,6 +16,7 @@ import {
   SERVICE_FAULT,
   storedInput,
   submitted,
+  successOf,
 } from '@matting/core/test/fixtures.ts';
 import type { Claim } from '@matting/core/test/internals.ts';
 import { type MessageClaim, RATE_WINDOW_MS } from '@matting/core/test/internals.ts';
@@ -104,7 +105,7 @@ async function leaveBatches(
   await queue.remove(item.jobId, caller.apiKeyId);
   const found = await batches.findForKey(open.id, caller.apiKeyId);
   assert.equal(found?.counts.waiting, 1);
-  await batches.jobs(found, 0, 10);
+  await batches.jobs(found, { from: 0, limit: 10 });
   await batches.items(found, 0, 10);
   await batches.listOf(caller.accountId, 10);
   return open.id;
@@ -253,7 +254,8 @@ class Work {
     await this.#stores.queue.admitted(claim);
     const result = resultOf(claim);
     if (resultTtlMs > 0) this.resultToken = result.sealedToken;
-    await this.#stores.queue.succeed(claim, result, resultTtlMs, { infer: 3 });
+    const success = successOf(claim, { result, resultTtlMs, timings: { infer: 3 } });
+    await this.#stores.queue.succeed(claim, success);
     return { id: claim.jobId, holder: HOLDER, fence: 1 };
   }
 }

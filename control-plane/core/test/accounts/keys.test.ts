@@ -27,10 +27,10 @@ import {
   LIMITS,
   newJob,
   onStores,
-  resultOf,
   running,
   sha256,
   storesOn,
+  successOf,
 } from '../fixtures.ts';
 
 const test = ava.serial;
@@ -370,7 +370,8 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     const [failing, succeeding] = [await running(stores, job()), await running(stores, job())];
     t.is((await stores.queue.submit(job(), LIMITS)).kind, 'key-cap-reached');
     await others.queue.fail(failing.claim, IMAGE_FAULT);
-    await stores.queue.succeed(succeeding.claim, resultOf(succeeding.claim), DAY_MS, {});
+    const success = successOf(succeeding.claim, { resultTtlMs: DAY_MS });
+    await stores.queue.succeed(succeeding.claim, success);
     t.is(await used(), 1);
     t.is((await stores.queue.submit(job(), LIMITS)).kind, 'created');
     t.is((await stores.queue.submit(job(), LIMITS)).kind, 'key-cap-reached');

@@ -20,10 +20,10 @@ import {
   LIMITS,
   newJob,
   onStores,
-  resultOf,
   running,
   runningOf,
   storesOn,
+  successOf,
 } from '../fixtures.ts';
 import {
   DAYS,
@@ -138,8 +138,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
   test('finds an account right that is charged between the parts of its sums', async t => {
     const accountId = await oldAccount(database);
     const { claim } = await running(stores, newJob(accountId));
-    const charge = async () =>
-      void (await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    const charge = async () => void (await stores.queue.succeed(claim, successOf(claim)));
     const { read } = await behindSum(1, charge, on => audit({ accountId }, on));
     t.deepEqual(read.problems, []);
     t.is((await stores.ledger.credits(accountId))?.charged, DAYS * JOBS_A_DAY + 1);
@@ -169,7 +168,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       stores.ledger.grant(accountId, 1, 'held'),
       stores.ledger.revoke(accountId, 1, 'held'),
       stores.queue.submit(newJob(accountId), LIMITS),
-      stores.queue.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
+      stores.queue.succeed(won.claim, successOf(won.claim)),
       stores.queue.fail(lost.claim, IMAGE_FAULT),
     ]);
     // A writer that ignores the lock has finished by then.
@@ -337,7 +336,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
   test('the audit of all accounts finds a final job without entries', async t => {
     const found = await verdictsAfter(async (broken, accountId, ownStores) => {
       const { job, claim } = await running(ownStores, newJob(accountId));
-      await ownStores.queue.succeed(claim, resultOf(claim), 0, {});
+      await ownStores.queue.succeed(claim, successOf(claim, { resultTtlMs: 0 }));
       await broken.kysely.deleteFrom('ledger_entries').where('job_id', '=', job.id).execute();
       await addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 });
     });
@@ -364,7 +363,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     const { job } = await runningOf(ownStores, 2);
     const accountId = await oldAccount(broken);
     const { job: done, claim } = await running(ownStores, newJob(job.accountId));
-    await ownStores.queue.succeed(claim, resultOf(claim), 0, {});
+    await ownStores.queue.succeed(claim, successOf(claim, { resultTtlMs: 0 }));
     await broken.kysely
       .insertInto('ledger_entries')
       .values([entry(accountId, 'reserve', 1, done.id), entry(accountId, 'charge', 2, done.id)])
@@ -391,7 +390,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     const broken = await empty();
     const ownStores = storesOn(broken);
     const { account: accountId, job, claim } = await runningOf(ownStores, 2);
-    await ownStores.queue.succeed(claim, resultOf(claim), 0, {});
+    await ownStores.queue.succeed(claim, successOf(claim, { resultTtlMs: 0 }));
     await entries(broken, accountId)
       .set({ kind: 'release' })
       .where('slot', '=', 'settle')

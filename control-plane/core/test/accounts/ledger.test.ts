@@ -10,15 +10,14 @@ import { sql } from 'kysely';
 import {
   assertBalanced,
   fundedAccount,
-  HOUR_MS,
   IMAGE_FAULT,
   newJob,
   onStores,
-  resultOf,
   running,
   runningOf,
   storesOn,
   submitted,
+  successOf,
 } from '../fixtures.ts';
 
 const test = ava.serial;
@@ -97,7 +96,7 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
   test('the schema › forbids a second reserve, a second charge, and charge with release', async t => {
     const { account, job, claim } = await runningOf(stores, 2);
     await rejectsWith(t, entry(account, job.id, 'reserve'), isDuplicate);
-    await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {});
+    await stores.queue.succeed(claim, successOf(claim));
     await rejectsWith(t, entry(account, job.id, 'charge'), isDuplicate);
     await rejectsWith(t, entry(account, job.id, 'release'), isDuplicate);
     await assertBalanced(stores);
@@ -171,7 +170,7 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
         .map(({ problem }) => problem)
         .join('\n');
     const done = await running(own, newJob(account));
-    await own.queue.succeed(done.claim, resultOf(done.claim), 0, {});
+    await own.queue.succeed(done.claim, successOf(done.claim, { resultTtlMs: 0 }));
     const failed = await running(own, newJob(account));
     await own.queue.fail(failed.claim, IMAGE_FAULT);
     await submitted(own, newJob(account));

@@ -307,8 +307,9 @@ export class TestApp<S extends Stores = Stores> {
     };
     const matte = { blob: matteBlob(blob), bytes: 2 };
     if (job!.correctable !== null) await writeBlob(this.blobs, matte.blob, Buffer.from('me'));
+    const success = { result, resultTtlMs: this.#resultTtlMs, timings };
     const kept = job!.correctable === null ? {} : { matte };
-    assert.ok(await this.stores.queue.succeed(held, result, this.#resultTtlMs, timings, kept));
+    assert.ok(await this.stores.queue.succeed(held, { ...success, ...kept }));
     this.events.jobFinal(jobId);
     return { ...result, token: resultTokens.open(jobId, stored) };
   }
