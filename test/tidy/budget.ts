@@ -21,7 +21,7 @@ export const BUDGET = {
   'lines of tests': 114_460,
   'lines of bench': 7_700,
   'words of comments in source': 84_000,
-  'words of comments in tests': 28_000,
+  'words of comments in tests': 27_000,
   'lines of Unreleased in CHANGELOG.md': 48,
   'columns of jobs that the queue has': 25,
   'columns of jobs that the core adds': 44,
