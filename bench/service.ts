@@ -7,7 +7,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import type { Bootstrap } from '../bin/bootstrap.ts';
-import { loadSupervisorConfig } from '../bin/config.ts';
+import { loadSupervisorConfig, type SupervisorConfig } from '../bin/config.ts';
 import { fetchModels } from '../bin/fetch-models.ts';
 import { findStackPorts, startStack } from '../bin/stack.ts';
 import { Terminal } from '../bin/terminal.ts';
@@ -69,14 +69,16 @@ export async function openService(
 ): Promise<Service> {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
   const given = loadSupervisorConfig({ ...process.env, ...env });
+  const ports = await findStackPorts();
   const config = {
     ...given,
     host: '127.0.0.1',
-    ports: await findStackPorts(),
+    ports,
+    nodes: [{ model: undefined, port: ports.node, httpPort: ports.nodeHttp }],
     dataDir,
     nodeToken: NODE_TOKEN,
     env: { ...given.env, MATTING_SUBMISSIONS_PER_MINUTE: '1000000', ...env },
-  };
+  } satisfies SupervisorConfig;
   const { MATTING_EXECUTION_PROVIDER: provider } = { ...given.env, ...env };
   const models = async (starting: AbortSignal) => {
     // Prepares for the CPU; a node on a GPU prepares its own, from weights that are there.
