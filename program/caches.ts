@@ -29,7 +29,6 @@ export class CachedValue<T> {
   }
 }
 
-/** Removes the oldest entries until `max` are left. */
 export function forgetOldest(held: Map<string, unknown> | Set<string>, max: number): void {
   for (const oldest of held.keys()) {
     if (held.size <= max) return;

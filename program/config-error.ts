@@ -4,7 +4,7 @@ export interface EnvProblem {
   readonly expected: string;
 }
 
-/** Thrown by a `parse` for a value of the right form. The message follows "must be ". */
+/** A `parse` throws it for an unusable value of the right form. The message follows "must be ". */
 export class Unusable extends Error {
   override readonly name = 'Unusable';
 }

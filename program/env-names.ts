@@ -43,7 +43,6 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
 /** Most edits between a known name and a misspelt one. */
 const EDITS_MAX = 3;
 
-/** Returns only names: the values may be secret. */
 function unknownVariables(env: Readonly<Record<string, string | undefined>>) {
   const known = new Set(MATTING_VARIABLES);
   return Object.keys(env)

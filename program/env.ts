@@ -29,7 +29,7 @@ export interface Declaration extends About {
   /** Absent: the variable is required. */
   readonly default?: unknown;
   readonly variable: string;
-  /** The form of the value, as in problems. */
+  /** The expected form, in words that follow "must be ". */
   readonly expected: string;
   readonly section: string;
 }
@@ -164,7 +164,7 @@ export class EnvReader {
     return this.parsed<string, D>(variable, expected, parse, options);
   }
 
-  /** For any other form. `parse` returns undefined for a wrong form, or throws Unusable. */
+  /** A value of any other form. `parse` returns undefined for a wrong form, or throws Unusable. */
   parsed<T, D = never>(
     variable: string,
     expected: string,

@@ -46,7 +46,6 @@ export class Followed<T> {
     this.#read = read;
     this.#options = options;
     this.#timer = setInterval(() => void this.reload(), options.pollMs ?? POLL_MS);
-    // The timer must not keep the program running.
     this.#timer.unref();
   }
 
@@ -74,7 +73,6 @@ export class Followed<T> {
       }
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
-      // A warning each ten seconds would fill the log.
       if (reason !== this.#complaint) log.warn({ what, reason }, 'files not usable; kept');
       this.#complaint = reason;
       return;

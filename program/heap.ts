@@ -1,6 +1,6 @@
 /**
  * Garbage collection of the main processes. With few allocations V8 runs a full collection after
- * little more than a tenth of growth: at two jobs a second, half of the processor time.
+ * little more than a tenth of growth, which took half of the processor time at two jobs a second.
  *
  * Buffers of files and model inputs are outside the heap. V8 runs a full collection for every 64 MB
  * of them, which YoungBuffers prevents. `--external-memory-accounted-in-global-limit` lets them
@@ -14,10 +14,7 @@ const GROWTH_FLAG = '--heap-growing-percent';
 /** Young garbage is 1 to 2 MB: waking four threads for it costs more than they save. */
 const YOUNG_FLAG = '--no-parallel-scavenge';
 
-/**
- * Lets the heap grow to four times its live size: 20 MB in a node, 35 MB in a control plane.
- * Processor time matters more.
- */
+/** The heap may grow to four times the live 20 MB (node) or 35 MB (control plane), to save time. */
 const GROWTH_PERCENT = 300;
 
 export function letHeapGrow(): void {
@@ -63,7 +60,7 @@ export class YoungBuffers {
     const isQuiet = Math.abs(bytes - this.#seenBytes) < QUIET_BYTES_MAX;
     this.#quietChecks = isQuiet ? this.#quietChecks + 1 : 0;
     this.#seenBytes = bytes;
-    // V8 has collected, or buffers were released.
+    // Fewer bytes mean that V8 has collected, or that buffers were released.
     this.#floorBytes = Math.min(this.#floorBytes, bytes);
     if (bytes - this.#floorBytes >= GATHERED_BYTES_MAX) {
       this.#heap.collectYoung();
@@ -73,7 +70,6 @@ export class YoungBuffers {
   }
 }
 
-/** The timer must not keep the process running. */
 export function collectYoungBuffers(): void {
   const buffers = new YoungBuffers(ownHeap());
   const checkAgain = () => void setTimeout(checkAgain, buffers.check()).unref();

@@ -64,7 +64,7 @@ export function readLogSettings(whole: EnvReader): LogSettings {
 }
 
 const REPORT_EVERY_MS = 60_000;
-/** All but a few messages are fixed texts. Above this number the log omits none. */
+/** Remembered pairs of message and cause. Beyond it no line is omitted. */
 const MESSAGES_MAX = 512;
 
 interface Seen {
@@ -107,7 +107,6 @@ export class RepeatedFailures {
     for (const [key, seen] of this.#seen) {
       const { of, cause, leftOut: lines } = seen;
       if (lines > 0) leftOut.push({ of, cause, lines });
-      // A message less than a minute old stays.
       else if (this.#now() - seen.firstMs >= REPORT_EVERY_MS) this.#seen.delete(key);
       seen.leftOut = 0;
     }
@@ -137,9 +136,9 @@ function causeOf(error: Error): string {
   return (typeof code === 'string' ? code : String(message)).slice(0, CAUSE_CHARACTERS_MAX);
 }
 
-/** A line's longest wait for others. A SIGKILL loses these lines. */
+/** Longest wait of a line for its batch. A SIGKILL loses the waiting lines. */
 const FLUSH_MS = 100;
-/** Seconds of a busy program's lines. */
+/** Some seconds of a busy program's lines. */
 const BUFFER_BYTES_MAX = 4 * 1024 * 1024;
 /** Bounds the last write to a full pipe. */
 const FULL_PIPE_TRIES_MAX = 10;
@@ -247,7 +246,7 @@ export class LogOutput {
 
   #writeNow(triesMax: number): void {
     for (;;) {
-      // The system writes its own batch.
+      // While the system writes a batch, this writes only later lines.
       const batch = this.#isWriting ? this.#take() : (this.#batch ?? this.#take());
       if (batch === undefined) return;
       const outcome = this.#writeBatch(batch, triesMax);

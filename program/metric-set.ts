@@ -60,13 +60,13 @@ export class MetricSet {
     return this.openCounter(name, help, Object.keys(known), everyOf(known));
   }
 
-  /** @returns increments it */
+  /** @returns a function that increments the counter */
   counted(name: string, help: string): () => void {
     const counter = this.counter(name, help, {});
     return () => counter.inc({});
   }
 
-  /** @param label its name and all values @returns increments a value's series */
+  /** @param label its name and all values @returns a function that increments a value's series */
   countedBy<const Value extends string>(
     name: string,
     help: string,

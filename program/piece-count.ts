@@ -1,13 +1,11 @@
 import type { Readable } from 'node:stream';
 
-/** Any body may have these; clients that write a form in small pieces send some hundreds. */
+/** Any body may have this many. Clients that write a form in small pieces send some hundreds. */
 const PIECES_FREE = 1024;
-/** Average size of the further pieces. HTTP libraries write 4 KiB or more. */
+/** Least average size of the pieces beyond PIECES_FREE. HTTP libraries write 4 KiB or more. */
 const PIECE_BYTES_MIN = 512;
 
-/**
- * Pieces of one byte make a body a thousand times more expensive, which no bound of bytes prevents.
- */
+/** Bounds pieces as well as bytes: in pieces of one byte a body costs a thousand times more. */
 export class PieceCount {
   #pieces = 0;
   bytes = 0;

@@ -20,7 +20,7 @@ export function serveRequest<T>(owner: RequestOwner, work: () => T): T {
   return served.run({ owner }, work);
 }
 
-/** Runs `work` and everything that it starts without an owner. */
+/** Runs `work`, and everything that it starts, without an owner. */
 export function outsideRequests<T>(work: () => T): T {
   return served.getStore() === undefined ? work() : served.run(undefined, work);
 }

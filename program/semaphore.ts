@@ -82,7 +82,6 @@ export class Semaphore {
     return await this.#wait(use);
   }
 
-  /** @throws what `take` throws; errors of `work` */
   async run<T>(use: Use, work: () => Promise<T>): Promise<T> {
     using held = new DisposableStack();
     held.defer(await this.take(use));
@@ -153,7 +152,7 @@ export class Semaphore {
   #grant(): void {
     for (;;) {
       const next = this.#first();
-      // Lighter waiters must not overtake a heavy one without end.
+      // Serves nobody until the first fits, or lighter waiters would overtake a heavy one forever.
       if (next === undefined || !this.#fits(next.use)) return;
       this.#leave(next);
       this.#putLast(next.use.key);
@@ -162,7 +161,7 @@ export class Semaphore {
     }
   }
 
-  /** Skips at most as many keys as hold something: a key that holds nothing has a share. */
+  /** Skips few keys: only a key that holds something can lack a share. */
   #first(): Waiter | undefined {
     if (this.#held >= this.#options.max) return undefined;
     let best: Waiter | undefined;

@@ -35,7 +35,7 @@ export function digestOf(text: string): Buffer {
 }
 
 interface ListForm<T> {
-  /** Names the file: `…_FILE`. */
+  /** The variable that names the file: `…_FILE`. */
   readonly variable: string;
   readonly form: string;
   readonly parse: (line: string) => T | undefined;
@@ -55,7 +55,7 @@ const NODE_TOKENS: ListForm<string> = {
 };
 
 /**
- * The program shows the first token and accepts all. Empty: none is set.
+ * The program sends the first token and accepts all. Empty: none is set.
  * @param expected follows "must be " if the program needs one
  */
 export function readNodeTokens(whole: EnvReader, expected?: string): Listed<string> {
@@ -128,7 +128,9 @@ function formOf({ form, itemsMax }: ListForm<unknown>): string {
   return `at most ${itemsMax} lines, each ${form}`;
 }
 
-/** Skips lines that begin with "#". A file without text is being written. */
+/**
+ * Skips lines that begin with "#". undefined: a wrong list, or an empty file, perhaps half written.
+ */
 function itemsOf<T>(text: string, list: ListForm<T>): readonly T[] | undefined {
   const { parse, separator, itemsMin, itemsMax } = list;
   if (text.trim() === '' || text.length > FILE_CHARACTERS_MAX) return undefined;

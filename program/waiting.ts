@@ -1,7 +1,7 @@
 import { addAbortListener } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** @returns true: `work` settled before the time was over or the signal aborted */
+/** @returns true: `work` settled first, before the time was over or the signal aborted */
 export async function settledWithin(
   work: Promise<unknown>,
   waitMs: number,
@@ -24,7 +24,6 @@ export async function raceAbort<T>(promise: Promise<T>, signal: AbortSignal): Pr
   return await Promise.race([promise, aborted]);
 }
 
-/** Rejects with `tooLate()` after `waitMs`. */
 export async function within<T>(
   work: Promise<T>,
   waitMs: number,

@@ -85,7 +85,7 @@ function isFileUrl(text: string): boolean {
 }
 
 /*
- * - Joins two stores while blobs move between them. Writes go to the first, reads come from either,
+ * Joins two stores while blobs move between them. Writes go to the first, reads come from either,
  * removals apply to both. A mover copies before it removes, so a reader that finds a blob in
  * neither tries the first again.
  */
@@ -179,7 +179,6 @@ export function storageDirectory(
   }
 }
 
-/** Makes a path absolute. */
 export function absoluteStorage(
   storageUrl: string,
   storageKinds: readonly StorageKind[] = [],

@@ -4,7 +4,10 @@ export interface StorageFinding {
   readonly problem: string | undefined;
 }
 
-/** Between the storage and this machine: signatures and ages depend on it. */
+/**
+ * Accepted difference between the clocks of the storage and of this machine. Signatures and the
+ * ages of files depend on both.
+ */
 const CLOCK_OFF_MS_MAX = 30_000;
 
 export class StorageProblem extends Error {}

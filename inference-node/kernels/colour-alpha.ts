@@ -60,12 +60,12 @@ export function sumCells(fine: usize, width: i32, height: i32, coarse: usize): v
 }
 
 /**
- * Turns sums into means of weight 1, in place, and fills gaps from the coarser cells; 0 if these
- * are empty too.
+ * Divides sums by their weights, in place, so that a mean has weight 1. First adds the mean of the
+ * coarser cells. A cell without any weight stays 0.
  * @param coarser cells of half the sides, rounded up; 0: none
- * @param coarserWeight relative to one known pixel
- * @param seen vectors with alpha as the fourth: fully opaque and fully transparent cells do not
- * change; 0: none
+ * @param coarserWeight of a coarser mean, relative to one known pixel
+ * @param seen colours with alpha as the fourth: fully opaque and transparent cells do not change;
+ * 0: none
  */
 export function carryOn(
   cells: usize,

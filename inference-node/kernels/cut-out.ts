@@ -35,8 +35,8 @@ export function alongVectors(
 }
 
 /**
- * Negative weights can raise alpha above 255: dividing by it before clamping keeps edges from
- * getting lighter or darker.
+ * Divides by alpha before it clamps: negative weights can raise alpha above 255, and edges would
+ * get lighter or darker.
  */
 export function acrossCutOut(rows: usize, weights: usize, taps: i32, count: i32, out: usize): void {
   const end = <usize>count * PIXEL;

@@ -37,14 +37,14 @@ function count(counts: usize, symbol: usize): void {
   store<u32>(at, load<u32>(at) + 1);
 }
 
-/** Reads the byte before the first. @param counts a number for each of the 286 symbols */
+/** Also reads the byte before `bytes`. @param counts a number for each of the 286 symbols */
 export function countSymbols(bytes: usize, length: i32, counts: usize): void {
   memory.fill(counts, 0, 4 * SYMBOLS);
   const end = bytes + <usize>length;
   while (bytes < end) {
     const run = runAt(bytes, end);
     if (run > 0) count(counts, symbolOf(run));
-    // Looking for a run at each byte takes longer.
+    // Takes four bytes at once, since looking for a run at each takes longer.
     else for (const to = min(end, bytes + 4); bytes < to; bytes++) count(counts, load<u8>(bytes));
     bytes += run;
   }
@@ -54,7 +54,7 @@ export function countSymbols(bytes: usize, length: i32, counts: usize): void {
 /**
  * Returns the number of bits in `out`, and zeroes up to eight bytes after them.
  * @param codes each has its length, at most 14, from bit 16 on
- * @param bits already in `out`
+ * @param bits number of bits already in `out`
  */
 export function writeSymbols(
   bytes: usize,
@@ -99,7 +99,7 @@ export function adler32(bytes: usize, length: i32, sum: u32): u32 {
   let a = <u64>(sum & 0xffff);
   let b = <u64>(sum >> 16);
   for (const end = bytes + <usize>length; bytes < end; ) {
-    // Most of a cut-out is empty.
+    // Takes eight zeros at once, since most of a cut-out is empty.
     if (bytes + 8 <= end && load<u64>(bytes) === 0) {
       b += 8 * a;
       bytes += 8;

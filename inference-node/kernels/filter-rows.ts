@@ -42,8 +42,8 @@ export function filterRows(
 }
 
 /**
- * Paeth's predictor. If above left does not lie between left and above, their sum less above left
- * is farther from it than either difference, unless both are 0.
+ * Paeth's predictor of left a, above b, above left c: the nearest to a + b - c. If c is not between
+ * a and b, its distance is the sum of theirs, so it is never the nearest.
  */
 function nearest(a: v128, b: v128, c: v128): v128 {
   const fromA = difference(b, c);

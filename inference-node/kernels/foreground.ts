@@ -202,9 +202,9 @@ export function takeCertain(
  * them is unlike its surroundings. Only soft pixels that are opaque in the file change.
  * @param cells for each pixel its cell in the rows of certain colours
  * @param subject, ground certain colours; weight 0: unknown
- * @param likeSubject, likeGround difference of half agreement, relative to that of the two
- * estimates
- * @param differMin added to that difference, for noise
+ * @param likeSubject, likeGround difference at which the agreement is half, relative to the
+ * difference of both estimates
+ * @param differMin added to the latter difference, for noise
  */
 export function storeRow(
   pixels: usize,

@@ -308,8 +308,8 @@ export function mixModels(first: usize, second: usize, share: f32, out: usize, c
 }
 
 /**
- * Changes a row of the picture's alpha in place, except where it is nearly certain; the result has
- * its full weight at alpha 255 / blend from either end.
+ * Changes a row of the picture's alpha in place, except where it is nearly certain. The filter has
+ * its full weight from alpha 255 / blend to 255 - 255 / blend.
  * @param firsts, seconds for each pixel the indexes of the two functions around it
  * @param shares for each pixel the share of the second
  */

@@ -101,7 +101,7 @@ export function uncertainShares(
   }
 }
 
-/** Writes only uncertain shares above 0: `out` is zero before. */
+/** Writes a row of shares, but no zeros: the caller has zeroed `out`. */
 function sharesOfRow(counts: usize, width: i32, reach: i32, rows: i32, out: usize): void {
   let sum = 0;
   for (let x = 0; x < width + reach; x++) {
@@ -134,7 +134,8 @@ function rounded(value: f64): u8 {
  * Averages in place. The softer the edge, the more the other runs count, at most as much as
  * `merged`.
  * @param others addresses of `otherCount` planes
- * @param from, full window shares at which their weight begins and is full
+ * @param shares of uncertain pixels in each pixel's window
+ * @param from, full shares at which other runs begin to count, and count fully
  */
 export function averageLooks(
   others: usize,
@@ -197,7 +198,7 @@ export function hearOpinion(
   }
 }
 
-/** Rounded fractions of 255. */
+/** one * other / 255, rounded. */
 function products(one: v128, other: v128): v128 {
   const low = dividedBy255(i16x8.extmul_low_i8x16_u(one, other));
   return i8x16.narrow_i16x8_u(low, dividedBy255(i16x8.extmul_high_i8x16_u(one, other)));
@@ -214,7 +215,7 @@ export function scaleBytes(bytes: usize, shares: usize, count: i32): void {
   }
 }
 
-/** Raises in place to `matte` times its fraction of 255. */
+/** Raises `merged`, in place, to `matte` times its share (of 255). */
 export function raise(merged: usize, matte: usize, shares: usize, count: i32): void {
   for (const end = merged + <usize>count; merged < end; merged += BYTES) {
     const wanted = products(v128.load(matte), v128.load(shares));
@@ -230,7 +231,7 @@ export function raiseTo(merged: usize, bytes: usize, count: i32): void {
   }
 }
 
-/** Lowers in place what exceeds `matte`, by its fraction of 255. */
+/** Lowers `merged`, in place, towards a smaller `matte` by its share (of 255). */
 export function lower(merged: usize, matte: usize, shares: usize, count: i32): void {
   for (const end = merged + <usize>count; merged < end; merged += BYTES) {
     const own = v128.load(merged);
@@ -273,7 +274,10 @@ export function peaksOfCells(
   }
 }
 
-/** Maximum of each square of `reach`. @param scratch as many bytes */
+/**
+ * Each cell becomes the maximum of the square that extends `reach` cells to each side.
+ * @param scratch as many bytes as cells
+ */
 export function widen(
   cells: usize,
   width: i32,
@@ -338,7 +342,7 @@ function join(cells: usize, joined: usize, from: i32, to: i32): bool {
 }
 
 /**
- * Writes `joined` as fractions of `cells`. Returns whether some cells are kept and some are
+ * Writes `joined` as fractions (of 255) of `cells`. Returns whether some cells are kept and some
  * reduced.
  */
 export function keptShares(cells: usize, joined: usize, count: i32, out: usize): bool {

@@ -275,7 +275,7 @@ export function acrossColour(
   for (; at + 4 * PIXEL <= end; at += 4 * PIXEL, out += 4 * bytes) {
     let four: v128;
     if (taps === 2) {
-      // Every enlargement, and most calls: no table is read per pixel.
+      // Two taps, as in every enlargement and most calls, need no table per pixel.
       const first = <usize>load<i32>(rows) + at;
       const second = <usize>load<i32>(rows, 4) + at;
       const one = f32x4.splat(load<f32>(weights));

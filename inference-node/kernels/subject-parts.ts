@@ -38,8 +38,8 @@ export function countFrom(bytes: usize, count: i32, from: i32): i32 {
  * @param edge least alpha of a shown pixel
  * @param sums, peaks scratch memory: 2 and 1 bytes a column, for a multiple of 16 columns
  * @param above, runs of the row of cells above and of this one; 0 ends each
- * @param cellsOfPeak int32 by greatest alpha; added to
- * @param count of parts so far; the new one is returned
+ * @param cellsOfPeak int32 numbers of cells by greatest alpha, which grow
+ * @param count of parts so far; the new count is returned
  */
 export function joinCells(
   pixels: usize,

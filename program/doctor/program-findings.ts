@@ -74,7 +74,6 @@ export function endsText(ends: readonly CertificateEnd[], nowMs = Date.now()): s
 const ANSWER_MS_MAX = 5000;
 const ANSWER_BYTES_MAX = 64 * 1024;
 
-/** @param port undefined: unknown */
 export async function requireReady(
   host: string,
   port: number,
@@ -96,7 +95,7 @@ export async function askProgram(host: string, port: number, path: string) {
   // An own agent ignores proxies of the environment.
   const request = get(`${httpBaseOf(host, port)}${path}`, { signal, agent: false });
   const [answer] = await once(request, 'response').catch(() => []);
-  // The reader of the answer gets the error, too.
+  // Without a listener an error would end the process. The reader of the answer gets it, too.
   request.on('error', () => undefined);
   if (answer === undefined) return undefined;
   const tooLong = () => new Error(`the answer of ${path} is too long`);

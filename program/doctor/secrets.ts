@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 
 /** Variables with secret values, including those of other programs. */
 const SECRET_NAME = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|SESSION/i;
-/** These have paths of files, or switches. */
+/** Exceptions: paths of files, and switches. */
 const NO_SECRET =
   /_(FILE|HOST|PORT|AGENT_PID|SOCK)$|^MATTING_READS_REQUIRE_IDEMPOTENCY_KEY$|^AWS_ACCESS_KEY_ID$/;
 /** The program's name is no secret: commands of the output contain it. */
@@ -56,7 +56,6 @@ function secretsOf([name, value]: readonly [string, string | undefined]): string
   return [value, ...parts, ...passwords];
 }
 
-/** @returns passwords of a URL as written and decoded */
 function passwordsOf(value: string): string[] {
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(value) || !URL.canParse(value)) return [];
   const { username, password } = new URL(value);

@@ -6,7 +6,7 @@ import { refuseStream } from './refused-stream.ts';
 /** Precedes each message: a compression flag and four bytes of length. */
 const PREFIX_BYTES = 5;
 
-/** Bound of incomplete headers over MESSAGE_BYTES_SMALL on one connection. */
+/** Bytes of incomplete headers on one connection, without headers up to MESSAGE_BYTES_SMALL. */
 const HEADERS_BYTES_MAX = 1024 * 1024;
 
 export const MESSAGE_FAULTS = [
@@ -36,7 +36,9 @@ const FAULTS: Readonly<Record<MessageFault, ContractError>> = {
 interface MessageBounds {
   /** Known callers may compress their messages. */
   readonly isKnown: boolean;
-  /** A method that carries files: only its first message is bounded, by HEADER_BYTES_MAX. */
+  /**
+   * A method that carries files. Only its first message, the header, is bounded (HEADER_BYTES_MAX).
+   */
   readonly isLarge: boolean;
   /** The connection's incomplete large headers. undefined: unbounded. */
   readonly headers?: { bytes: number } | undefined;
@@ -102,7 +104,7 @@ export function boundMessages(stream: ServerHttp2Stream, bounds: MessageBounds):
   };
   // This listener must precede grpc-js' own, which must not get the excess.
   stream.prependListener('data', check);
-  // grpc-js answers a call without a message.
+  // If the call ends without a message, grpc-js answers it.
   stream.once('end', () => clearTimeout(timer));
   stream.once('close', stop);
 }

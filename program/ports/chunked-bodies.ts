@@ -49,7 +49,7 @@ function gatherChunks(
     gatheredBytes = 0;
   };
   request.gather = (chunk: Buffer | null) => {
-    // Node still emits the rest of a read, which may contain the end.
+    // After we destroyed the socket, Node still emits the rest of its read, perhaps with the end.
     if (over) return false;
     if (chunk === null) {
       flush();

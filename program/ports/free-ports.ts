@@ -19,7 +19,6 @@ type PortTuple<Count extends number, Ports extends number[] = []> = number exten
     ? Ports
     : PortTuple<Count, [...Ports, number]>;
 
-/** @throws Error: too few are free */
 export async function findFreePorts<const Count extends number>(
   count: Count,
 ): Promise<PortTuple<Count>> {

@@ -2,11 +2,11 @@
  * Bounds what strangers cost a gRPC port, on the http2 servers below grpc-js. A connection belongs
  * to a stranger until one of its calls shows a known token or certificate.
  *
- * | bound                  | of                   | at the bound                                   |
+ * | bound                  | bounds               | at the bound                                   |
  * |------------------------|----------------------|------------------------------------------------|
  * | strangersMax           | all strangers        | the network with most of them loses its oldest |
  * | tokenWaitMaxMs         | a stranger           | it is closed                                   |
- * | probeAgeMaxMs          | one with open calls  | it is closed                                   |
+ * | probeAgeMaxMs          | a probing stranger   | it is closed                                   |
  * | STRANGER_WINDOW_BYTES  | a stranger's call    | the rest waits for the token                   |
  * | strangerBytesMax       | a stranger           | it is closed: a flood                          |
  * | strangerCallsMax       | a stranger           | it is asked to reconnect                       |
@@ -17,9 +17,10 @@
  * | MESSAGE_BYTES_SMALL    | messages, except of  | the call is refused by the announced length;   |
  * |                        | large methods        | also if a stranger compressed it               |
  * | HEADER_BYTES_MAX       | a large method's     | the same                                       |
- * |                        | first message        |                                                |
+ * |                        | first message, the   |                                                |
+ * |                        | header               |                                                |
  * | HEADERS_BYTES_MAX      | a direct caller's    | the call is refused                            |
- * |                        | incomplete ones      |                                                |
+ * |                        | incomplete headers   |                                                |
  * | firstMessageWaitMaxMs  | the first message,   | the call is refused                            |
  * |                        | not of large methods |                                                |
  * | afterEndMaxMs          | an answered call     | it is closed, although its caller continues    |
@@ -65,7 +66,6 @@ export type ConnectionOwner =
   | { readonly kind: 'fleet' }
   | { readonly kind: 'direct'; readonly name: string };
 
-/** Labels of metrics. */
 export const GUARD_CAUSES = [
   'no_token',
   'crowded',
@@ -102,8 +102,8 @@ type CreateHttp2Server = (...args: unknown[]) => Http2Server;
 
 /** Call it before the server is bound. @throws Error: grpc-js has changed its internals */
 export function guardGrpcServer(server: Server, options: GrpcGuardOptions): GrpcGuard {
-  // grpc-js has no option for these settings and no access to its http2 servers. bindAsync of 1.14
-  // creates each of them by this private method.
+  // grpc-js gives no access to its http2 servers. bindAsync of 1.14 creates each by this private
+  // method.
   const internals = server as unknown as { createHttp2Server?: CreateHttp2Server };
   const create = internals.createHttp2Server;
   if (typeof create !== 'function') {
@@ -190,8 +190,8 @@ export class GrpcGuard {
   }
 
   /**
-   * Replaces grpc.max_connection_age_ms, which also asks the fleet: grpc-js clients then end their
-   * calls at the next keepalive (grpc/grpc-node#3068), and a control plane's calls are long.
+   * Replaces grpc.max_connection_age_ms, which also asks control planes. Their calls are long, and
+   * would end at the next keepalive (grpc/grpc-node#3068).
    */
   #askAtAge(connection: Connection, session: ServerHttp2Session): void {
     const { askedAgeMs } = this.#options;
@@ -234,7 +234,7 @@ export class GrpcGuard {
     boundMessages(stream, {
       isKnown,
       isLarge,
-      // A control plane may begin as many calls as a node takes.
+      // A control plane's headers are unbounded: it may begin as many calls as the node takes.
       headers: owner?.kind === 'direct' ? connection.headers : undefined,
       firstMessageWaitMaxMs: this.#bounds.firstMessageWaitMaxMs,
       onFirst: () => {
@@ -242,7 +242,7 @@ export class GrpcGuard {
       },
       onFault: fault => this.#options.onEnded?.(fault),
     });
-    // A frame also keeps alive the bytes that arrived with it.
+    // Bounds all bytes of the socket: a kept frame keeps alive those that arrived with it.
     if (!isKnown) stream.prependListener('data', () => void this.#mayContinue(connection));
   }
 
@@ -388,8 +388,8 @@ const OVER_LIMIT = new ContractError(
 );
 
 /**
- * A closing session sends no ping, so grpc-js would take the peer for dead and end running calls at
- * its next keepalive. The silence of each call stays bounded.
+ * Answers the pings of grpc-js while a session closes, which itself sends none: grpc-js would take
+ * the peer for dead and end running calls. The silence of each call stays bounded.
  */
 function pingWhileClosing(session: ServerHttp2Session): void {
   const ping = session.ping.bind(session) as (...args: unknown[]) => boolean;

@@ -11,7 +11,7 @@ export const GUARD_BOUNDS = {
    * no flood.
    */
   strangerBytesMax: 1024 * 1024,
-  /** Enough for a probe each second, until it must reconnect. */
+  /** A caller that probes each second must reconnect after 100 s. */
   strangerCallsMax: 100,
   knownMax: 256,
   directMax: 192,
@@ -23,7 +23,7 @@ export const GUARD_BOUNDS = {
 };
 export type GuardBounds = Readonly<typeof GUARD_BOUNDS>;
 
-/** Reduces the bounds to the open files. @param share fraction of all files for the port */
+/** Reduces the bounds to the limit of open files. @param share fraction of it for the port */
 export function guardBoundsWithin(
   bounds: GuardBounds,
   share: number,

@@ -4,7 +4,6 @@ import { boundChunks } from './chunked-bodies.ts';
 import { PortRoom, type RoomOptions } from './port-room.ts';
 import { type PaceOptions, requireReadingPace } from './reader-pace.ts';
 
-/** Labels of metrics. */
 export const ENDED_CAUSES = ['slow_reader', 'crowded', 'pipelined', 'small_chunks'] as const;
 export type EndedCause = (typeof ENDED_CAUSES)[number];
 
@@ -37,7 +36,7 @@ function boundPipelining(server: Server, onEnded?: (cause: 'pipelined') => void)
   server.removeAllListeners('request');
   server.on('request', (request: IncomingMessage, response: ServerResponse) => {
     const { socket } = request;
-    // Node still emits the rest of its chunk.
+    // After we destroyed the socket, Node still emits the other requests of the chunk.
     if (socket.destroyed) return;
     const count = (underWay.get(socket) ?? 0) + 1;
     if (count > PIPELINED_MAX) {

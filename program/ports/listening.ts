@@ -48,8 +48,8 @@ export function openFilesMax(): number | undefined {
 }
 
 /**
- * Keeps a port's connections within the open files.
- * @param share fraction of all files
+ * Keeps a port's connections within the limit of open files.
+ * @param share fraction of the limit
  */
 export function connectionsWithin(
   wanted: number,

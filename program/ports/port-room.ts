@@ -75,8 +75,8 @@ export class PortRoom {
   }
 
   /**
-   * The connection counts until the body is complete or the answer is written. A second call has no
-   * effect.
+   * The connection waits until the body is complete or the answer written. A second call does
+   * nothing.
    */
   awaitBody(request: IncomingMessage, response: ServerResponse, owner: WaitingOwner): void {
     const { socket } = request;
@@ -113,7 +113,7 @@ export class PortRoom {
   #least(waiting: WaitingSockets): Socket | undefined {
     for (;;) {
       const least = waiting.least();
-      // A complete body no longer waits, even before its handler reads it.
+      // A connection whose body is complete does not wait, even if the body is unread.
       if (least === undefined || this.#awaited.get(least)?.complete !== true) return least;
       this.#stopWaiting(least);
     }

@@ -25,7 +25,7 @@ export interface PaceOptions extends Pick<RoomOptions, 'ownerOf'> {
 }
 
 interface Reader {
-  /** A caller may send another request before it has read. */
+  /** Several if the caller sent another request before it had read. */
   readonly answers: Set<ServerResponse>;
   takenBytes: number;
   debtMs: number;
@@ -55,7 +55,8 @@ export function requireReadingPace(server: Server, options: PaceOptions): void {
   let sampleAtSize = SAMPLE_CONNECTIONS_MAX;
   const sample = () => {
     const nowMs = performance.now();
-    // A process that was blocked cannot know whether its readers were.
+    // A blocked process cannot see its readers' progress, so the time beyond two samples is not
+    // counted.
     const elapsedMs = Math.min(nowMs - sampledAtMs, 2 * intervalMs);
     sampledAtMs = nowMs;
     const slow: SlowReader[] = [];

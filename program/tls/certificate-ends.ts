@@ -15,8 +15,8 @@ export interface CertificateEnd {
 }
 
 /**
- * @returns the first end of a chain, or the last of authorities, since one is enough; undefined:
- * the text is unreadable, which TLS itself refuses
+ * @returns the first end in a chain, or the last in a bundle of authorities, since one valid
+ * authority is enough; undefined: the text is unreadable, which TLS itself refuses
  */
 function endOf(pem: string | Buffer, holds: 'chain' | 'authorities'): number | undefined {
   const ends = [...pem.toString().matchAll(CERTIFICATE)]

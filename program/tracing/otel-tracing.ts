@@ -128,7 +128,7 @@ async function createExporter(settings: TracingSettings): Promise<OTLPTraceExpor
     headers: { ...headers },
     timeoutMillis: timeoutMs,
     compression: settings.compression as ExporterOptions['compression'],
-    // When the process ends, a whole queue leaves in addition to the running batch.
+    // Enough requests at once for a whole queue at the process's end, and for the running batch.
     concurrencyLimit: Math.ceil(queueSpansMax / batchSpansMax) + 1,
     httpAgentOptions: { keepAlive: true, ...(ca && { ca }), ...(cert && key && { cert, key }) },
   });

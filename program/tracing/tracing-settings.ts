@@ -58,7 +58,6 @@ export function readTracingSettings(whole: EnvReader): TracingSettings | undefin
     default: 'otlp',
   });
   if (url === undefined || isDisabled || exporter === 'none') return undefined;
-  // The program sends JSON, which every receiver of OTLP over HTTP takes.
   for (const variable of both('PROTOCOL')) {
     reader.oneOf(variable, ['http/json', 'http/protobuf'], {
       about: 'The program always sends JSON, which every receiver of OTLP over HTTP takes.',

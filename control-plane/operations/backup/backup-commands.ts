@@ -265,7 +265,9 @@ interface Expected {
   readonly isKept?: boolean;
 }
 
-/** Checks links and files kept for corrections in one pass over the final jobs. */
+/**
+ * Finds missing results, and missing files kept for corrections, in one pass over the final jobs.
+ */
 async function linksFindings(parts: RestoredParts): Promise<readonly Finding[]> {
   let keptCount = 0;
   const { count, missing } = await findMissing(parts, FINAL_STATES, job => {

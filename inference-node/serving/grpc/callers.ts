@@ -1,7 +1,8 @@
 /**
- * Callers of a node: the fleet's token is a control plane; a token of
- * MATTING_NODE_CALLER_TOKENS_FILE, or without a token a checked certificate, is a direct caller.
- * Anything else is unknown, but on loopback without tokens and certificates it is the operator.
+ * Callers of a node. One with the fleet's token is a control plane. One with a token of
+ * MATTING_NODE_CALLER_TOKENS_FILE, or with a checked certificate and no token, is a direct caller.
+ * Others are unknown. But if the node has neither tokens nor certificates and listens on loopback,
+ * a caller without a token is the operator.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { Metadata, type ServerInterceptingCall } from '@grpc/grpc-js';

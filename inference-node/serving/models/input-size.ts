@@ -17,7 +17,7 @@ export function sizeInInput({ width, height, fit, sides }: InputTerms, picture: 
   if (fit === undefined || fit === 'stretch') return { width, height };
   const longer = Math.max(picture.width, picture.height);
   const shorter = Math.min(picture.width, picture.height);
-  // A picture that is a line has one pixel, or the least of sides.
+  // A side has at least one pixel, or the least length of `sides`.
   if (sides === undefined) {
     const scale = Math.min(width / picture.width, height / picture.height);
     const side = (pixels: number) => Math.max(1, Math.round(pixels * scale));

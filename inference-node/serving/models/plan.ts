@@ -240,7 +240,7 @@ async function describeAdmitted(
   return { variable: 'MATTING_QUALITY', expected };
 }
 
-/** Names a model that occurs twice once. */
+/** Names each model once, even if the plan has it twice. */
 export function describeTerms(
   plan: string,
   models: readonly Pick<ModelManifest, 'name' | 'licence'>[],

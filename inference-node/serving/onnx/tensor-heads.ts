@@ -34,7 +34,7 @@ const ENTRY_KEY = 1;
 const ENTRY_VALUE = 2;
 const TENSOR_TYPE = 2;
 
-/** ONNX Runtime reads none that is deeper. */
+/** ONNX Runtime reads no file whose messages are nested deeper. */
 const DEPTH_MAX = 100;
 const FILES_MAX = 4096;
 const NAME_BYTES_MAX = 1024;
