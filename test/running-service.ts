@@ -32,9 +32,7 @@ export interface WireJob {
     readonly expiresAt: string;
   };
   readonly error?: { readonly code: string; readonly detail: string; readonly retryable: boolean };
-  /** Of succeeded and expired jobs. */
   readonly models?: readonly { readonly name: string; readonly role: string }[];
-  /** Of a problem+json answer. */
   readonly code?: string;
   readonly detail?: string;
   readonly retryable?: boolean;

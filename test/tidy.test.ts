@@ -489,7 +489,6 @@ test('imports of a later folder are found, and folders without a place in the or
   ]);
 });
 
-/** As the only file of a project. */
 async function sourceOf(t: ExecutionContext, name: string, text: string) {
   const root = await temporaryFolder(t);
   mkdirSync(path.join(root, path.dirname(name)), { recursive: true });

@@ -261,7 +261,6 @@ test('uses of keys › no more keys are noted than may be: the oldest go', async
 
 const BOUNDS = { linkMax: 2, accountMax: 8, max: 16 };
 
-/** Opens links until one is refused; returns the code. */
 function fill(readers: ResultReaders, accountId: string) {
   for (let job = 0; ; job += 1) {
     try {

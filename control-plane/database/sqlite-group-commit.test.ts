@@ -47,7 +47,6 @@ test.afterEach.always(async () => {
 
 const insert = (k: string) => ({ sql: 'insert into t values (?)', parameters: [k] });
 
-/** Two rows in a transaction, with a microtask between. */
 async function pair(a: string, b: string): Promise<void> {
   await group.begin();
   try {

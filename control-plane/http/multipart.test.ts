@@ -247,7 +247,6 @@ test('multipart › reads every lawful form, however it is cut', t => {
 /** As Node does; a picture's type without a file name also counts as text. */
 const utf8 = (bytes: Buffer | ArrayBuffer) => new TextDecoder().decode(bytes);
 
-/** undefined: Node refuses. */
 async function byNode(body: Buffer): Promise<[name: string, body: string][] | undefined> {
   const headers = { 'content-type': `multipart/form-data; boundary=${BOUNDARY}` };
   try {

@@ -14,14 +14,12 @@ const test = ava.serial;
 const app = useTestApp(test, { credits: 100, jobsInFlightMax: 1000 });
 
 const IMAGE_URL = 'https://images.example.com/photo.jpg';
-/** An answer takes milliseconds. */
 const ANSWER_MS_MAX = 20_000;
 
 type Token = { readonly token: string };
 
 interface Begun {
   readonly socket: net.Socket;
-  /** Resolves with the head of the answer. */
   readonly answered: Promise<string>;
 }
 

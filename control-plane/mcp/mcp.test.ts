@@ -249,7 +249,6 @@ test('the models of the key are listed, and no other is taken', async t => {
   t.regex(await refused('none'), /^INVALID_PARAMETER: .*fast, fine;.* Correct model\./);
 });
 
-/** Wrong arguments with what the error says. */
 const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{}, /^INVALID_IMAGE_SOURCE: .*Send a public image_url/],
   [{ image_url: IMAGE_URL, image_base64: base64() }, /^INVALID_IMAGE_SOURCE: .*Send one of/],

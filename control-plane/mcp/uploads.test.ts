@@ -31,7 +31,6 @@ async function created(by = agent) {
   return { text, ...fields } as Record<'text' | 'image_id' | 'upload_url' | 'command', string>;
 }
 
-/** Makes the upload older by `ms`. */
 const age = (id: string, ms: number) =>
   app.database.kysely
     .updateTable('mcp_uploads')
@@ -168,7 +167,6 @@ test('the image is of its key alone, for its time, and is removed with its file'
   t.is(await blobOf(image_id), undefined);
 });
 
-/** Counts the bytes that the storage reads and the files that it begins. */
 function counting(t: ExecutionContext) {
   const { blobs } = app;
   const { openRead, createWriter } = blobs;

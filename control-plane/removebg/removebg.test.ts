@@ -309,7 +309,6 @@ test('the answer › is the picture', async t => {
   t.is(headers['content-length'], String(RESULT.length));
   t.deepEqual([headers['x-width'], headers['x-height']], ['2', '1']);
   t.is(headers['x-type'], 'other');
-  // Clients parse a whole number.
   t.is(headers['x-credits-charged'], '1');
   const reset = Number(headers['x-ratelimit-reset']);
   t.true(Math.abs(reset - Date.now() / 1000) < 120, String(reset));

@@ -19,7 +19,6 @@ const app = useTestApp(test, { jobsInFlightMax: 1000, syncWaitMs: 20_000 });
 const keyed = (token: string) => ({ 'x-api-key': token, authorization: undefined });
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 
-/** Ends the jobs that `act` submits. @returns their ids */
 async function succeeding(act: () => Promise<unknown>): Promise<string[]> {
   const made: string[] = [];
   const runner = app.onSubmitted(async jobId => {

@@ -293,7 +293,6 @@ async function refused(
   t.false(err.includes('    at '), err);
 }
 
-/** @returns its output */
 async function done(t: ExecutionContext, given: Env, ...args: string[]): Promise<string> {
   const { code, out, err } = await runCli(given, ...args);
   t.is(code, 0, out + err);

@@ -161,7 +161,6 @@ test('the page of a batch › has its pictures, its failures and its key, and lo
   t.is((await owner.get(path)).headers.refresh, undefined);
 });
 
-/** Ids of the rows on all pages. */
 async function idsOnPages(t: ExecutionContext, path: string): Promise<string[]> {
   const seen: string[] = [];
   for (let next: string | undefined = path; next !== undefined; ) {
@@ -204,7 +203,6 @@ async function finished(ends: readonly ('succeed' | 'warn' | 'fail')[], more: ob
   const id: string = answer.json().batch_id;
   await enter(id);
   const jobs = await jobIdsOf(id);
-  // In reverse order.
   for (const [at, jobId] of [...jobs.entries()].reverse()) {
     const box = { left: 0, top: 0, width: 1, height: 1 };
     const subject = { inputBox: box, resultBox: box, share: 1, unsure: true };

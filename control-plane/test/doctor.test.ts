@@ -59,7 +59,6 @@ onDatabases(
     let replicas: Replicas;
     let dataDir: string;
     let env: Env;
-    /** With all planted secrets. */
     let secretive: Env;
     let apiKey: string;
     const place = (name: string) => path.join(dataDir, name);

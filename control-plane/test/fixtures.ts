@@ -1,4 +1,3 @@
-/** Tables of all packages, and the core's stores. */
 import { storeFixtures } from '@matting/core/test/fixtures.ts';
 import { PACKAGES } from '../packages.ts';
 

@@ -1,4 +1,3 @@
-/** With all packages, in this process or in their own. */
 import path from 'node:path';
 import { cliWith } from '@matting/core/test/support/cli.ts';
 import {

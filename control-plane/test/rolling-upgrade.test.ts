@@ -192,7 +192,6 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
   });
 });
 
-/** Jobs that the recorded life inserted and never ended. */
 function openJobsOf(steps: readonly Recorded[]): string[] {
   const inserted = steps.filter(({ sql }) => /^insert into .jobs./.test(sql));
   const ended = steps.filter(({ sql }) => /^update .jobs. set .*finished_at/.test(sql));

@@ -121,7 +121,6 @@ class Node {
     };
   }
 
-  /** Nothing of the image is left. */
   requireFree(t: ExecutionContext, stage: Stage): void {
     const hadWorker = STAGES.indexOf(stage) > STAGES.indexOf('acquire');
     t.is(this.pictures.leasesOut, 0, 'workers out');
@@ -139,7 +138,6 @@ class Node {
     t.deepEqual(this.sent, []);
   }
 
-  /** The same pools serve the next image. */
   async requireServing(t: ExecutionContext): Promise<void> {
     const next = new AbortController();
     Object.defineProperty(this, 'gone', { value: next });

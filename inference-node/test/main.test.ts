@@ -24,7 +24,6 @@ test.afterEach.always(async () => {
   running = undefined;
 });
 
-/** With `fakeModules`, over pools that the test holds. */
 function startNode(
   env: Record<string, string>,
   { fakeModules, heldChannel }: { fakeModules?: boolean; heldChannel?: boolean } = {},

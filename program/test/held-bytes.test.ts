@@ -7,7 +7,6 @@ class FullError extends Error {}
 
 const open = () => new HeldBytes({ bytesMax: BYTES_MAX, refusal: () => new FullError() });
 
-/** Makes requests of `bytes` each until one is refused. */
 function fill(held: HeldBytes, account: string, bytes: number): number {
   for (let kept = 0; ; kept += bytes) {
     try {

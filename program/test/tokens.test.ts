@@ -22,7 +22,6 @@ test('node tokens › are followed in their file: the first is shown, each accep
       () => `the line "${message}", after: ${messages.join('; ')}`,
       () => messages.at(-1) === message,
     );
-  // The file does not exist yet.
   await untilLogged('files not usable; kept');
   t.is(tokens.shown(), OLD);
   await writeFile(file, `${OLD}\n`);

@@ -1,11 +1,10 @@
 /**
- * Takes packages of the control plane away, each by itself and then all of them, and sees that what
- * is left is whole: types check, tests of the core pass, and a control plane serves on a database
- * that all packages wrote. Without any of them `make demo` cuts its picture out, too. The arguments
- * `each` and `all` choose a half of it.
+ * Takes packages of the control plane away, each by itself and then all, and checks the rest:
+ * types, tests of the core, and a control plane on a database that all packages wrote. Without any
+ * package `make demo` cuts its picture out, too. The arguments `each` and `all` choose a half.
  *
- * What is left is a copy of the working tree. Beside a package's folder, and its lines in
- * control-plane/packages.ts, it lacks the files that say at their head `Needs: that package.`
+ * The rest is a copy of the working tree. It lacks a package's folder, its lines in
+ * control-plane/packages.ts, and the files with `Needs: that package.` at their head.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -35,7 +34,6 @@ const NEEDS = /^(?:#!.*\n)?\/\*\*(?:(?!\*\/)[\s\S])*?\bNeeds: ([^.]+)\./;
 const FEW = ['control-plane/core/http/public-app.test.ts', 'control-plane/core/jobs/*.test.ts'];
 const ALL = ['control-plane/{core,database,http}/**/*.test.ts', 'test/e2e/cutout.test.ts'];
 const HANGING_MS = 120_000;
-/** Of a failed run. */
 const SHOWN_LINES = 40;
 
 /** Lists the project's files, with the packages that each says it needs. */

@@ -19,7 +19,6 @@ export function skipWithoutChromium(): string | false {
   return 'no Chromium here: install the package chromium';
 }
 
-/** The caller closes it. */
 export function launchChromium(): Promise<Browser> {
   const executablePath = findChromium();
   assert.ok(executablePath, 'MATTING_TEST_REQUIRE_BROWSER is set and there is no Chromium');
@@ -40,7 +39,6 @@ export interface VisitorOptions {
   readonly origins: readonly [string, ...string[]];
   readonly theme?: 'light' | 'dark';
   readonly locale?: 'en-GB' | 'zh-CN';
-  /** CSS pixels. */
   readonly width?: number;
   readonly height?: number;
   /** Default: UTC. */

@@ -161,7 +161,6 @@ test('a picture that is dropped on the first page is cut out in the playground',
   t.deepEqual(visitor.takeProblems(), []);
 });
 
-/** Of the shown cut-out, at shares of its sides. */
 const alphaAt = (x: number, y: number) =>
   page.evaluate<number>(`(async () => {
     const image = document.querySelector('.stage img.picture');

@@ -19,7 +19,6 @@ export interface PageSite extends World {
 interface OperatorSite {
   readonly origin: string;
   readonly app: FastifyInstance;
-  /** GET only. */
   readonly routes: readonly string[];
 }
 

@@ -152,7 +152,6 @@ test('follow the dark theme, and the choice of a person', async t => {
   await visitor.close();
 });
 
-/** Runs on the page. Rejects if it is no picture. */
 const decode = (image: unknown) => (image as { decode(): Promise<void> }).decode();
 
 test('of jobs show small pictures, and load a whole result only when it is opened', async t => {

@@ -56,7 +56,6 @@ async function succeed(id: string, cutOut: CutOut): Promise<void> {
   site.test.sight = null;
 }
 
-/** Returns the job's id. */
 async function sending(page: Page, act: () => Promise<void>): Promise<string> {
   const answer = page.waitForResponse(one => one.request().method() === 'POST');
   await act();
@@ -73,7 +72,6 @@ const saying = (page: Page, text: string | RegExp) =>
   status(page).filter({ hasText: text }).waitFor();
 const shapes = async (page: Page, kind: 'keep' | 'erase') =>
   JSON.parse((await page.locator(`.painter [name=${kind}]`).inputValue()) || '[]');
-/** Tag, id and text of the focused element. */
 const focused = (page: Page) =>
   page.evaluate<string>(`(({ tagName, id, textContent, value }) =>
     [tagName, id, value ?? '', tagName === 'BUTTON' ? textContent : ''].filter(Boolean).join(' ')
@@ -130,7 +128,6 @@ test('all of the painter is used by the keyboard', async t => {
   t.deepEqual(visitor.takeProblems(), []);
 });
 
-/** At a pixel of the picture. */
 const changedAt = (page: Page, x: number, y: number) =>
   page.evaluate<number>(`(() => {
     const sheet = document.querySelector('.changed');

@@ -57,7 +57,6 @@ test('works without scripts', async t => {
   await visitor.close();
 });
 
-/** Tag and accessible name of the focused element. */
 const focused = (page: Page) =>
   page.evaluate<string>(`(() => {
       const element = document.activeElement;

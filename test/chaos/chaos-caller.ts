@@ -19,7 +19,6 @@ export interface Delivery {
   readonly jobIds: readonly string[];
   /** Every complete picture by its job; hexadecimal. */
   readonly pictures: readonly (readonly [jobId: string, sha256: string])[];
-  /** Final. */
   readonly job: WireJob;
 }
 
@@ -33,7 +32,6 @@ interface Answer {
   readonly status: number;
   /** Holds only the id if the answer is a picture. */
   readonly body: Partial<WireJob>;
-  /** Undefined: the answer is no picture. */
   readonly pictureSha256: string | undefined;
 }
 
@@ -149,7 +147,6 @@ interface ToldToAgents {
   readonly result?: { readonly structuredContent?: { readonly status: unknown } };
 }
 
-/** Rejects if the answer is cut. */
 async function read(response: Response): Promise<Answer> {
   const { status, headers } = response;
   const jobId = headers.get('x-job-id');

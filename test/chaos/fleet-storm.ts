@@ -30,7 +30,6 @@ import type { Manner } from './manners.ts';
 export const OPERATOR_KEY = 'an-operator-key-of-the-storm-0123456789';
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const CALLERS = 16;
-/** pino's. */
 const ERROR_LEVEL = 50;
 const CREDITS = 1_000_000;
 /** A node starts in a few seconds. */
@@ -61,7 +60,6 @@ type Caller = Awaited<ReturnType<typeof fundedCaller>>;
 interface FleetStormOptions {
   readonly fleet: FleetOptions;
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
-  /** Between kills. */
   readonly pauseMs?: readonly [number, number];
   /** Of the nodes' own plan, in order. */
   readonly ownModels: readonly string[];
@@ -82,7 +80,6 @@ class FleetStorm {
   readonly #caller: ChaosCaller;
   #next = 0;
   readonly #deliveries = new Map<number, Delivery>();
-  /** By performance.now(). */
   readonly #endedAtMs: number[] = [];
   readonly #databaseHurtAtMs: number[] = [];
 
@@ -101,7 +98,6 @@ class FleetStorm {
     return new FleetStorm(options, fleet, stores, await fundedCaller(stores, CREDITS));
   }
 
-  /** Without a trailing slash. */
   get #urls(): readonly string[] {
     return this.#fleet.planes.map(({ url }) => url);
   }
@@ -351,7 +347,6 @@ class FleetStorm {
   }
 }
 
-/** Exit code 0 is required. */
 async function restarted(program: FleetProgram): Promise<boolean> {
   await program.untilReady();
   await program.stop();

@@ -11,11 +11,9 @@ export interface Picture {
 
 /** Without Authorization, which is the caller's. */
 export interface Submission {
-  /** With its query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | Buffer | FormData;
-  /** Whether a finished job is answered with the picture. */
   readonly takesPicture: boolean;
 }
 
@@ -66,7 +64,6 @@ function formOf(file: Buffer, fields: Fields, background?: Buffer): FormData {
   return parts;
 }
 
-/** All forms of the body, each with its query and headers. */
 function bodiesOf(file: Buffer, fields: Fields) {
   const json = JSON.stringify({ ...fields, image_base64: file.toString('base64') });
   return [

@@ -60,7 +60,6 @@ interface Parties {
 
 class Storm {
   readonly kinds = new Map<string, Kind>();
-  /** By this process's clock. */
   readonly killedAtMs: number[] = [];
   readonly #parties: Parties;
   #submitted = 0;
@@ -157,7 +156,6 @@ function flapping(receiver: () => Receiver): Answer {
   };
 }
 
-/** Only at first. */
 function stuck(receiver: () => Receiver): Answer {
   return (delivery, response) => {
     const { jobId } = delivery;

@@ -399,7 +399,6 @@ test('OpenAPI › the command names every format', t => {
   sameNames(t, named.split(', '), [...TRANSPARENT_FORMATS, 'jpeg']);
 });
 
-/** Returns the operation. */
 function checkRequest({ method, url, headers, body }: SeenRequest): string {
   const { pathname, searchParams } = new URL(url, 'http://service');
   const path = Object.keys(document.paths).find(described =>

@@ -27,7 +27,6 @@ const test = ava.serial;
 const FOLDER = await temporaryFolder({ teardown: test.after.always });
 const { OUTPUT_FORMAT_JPEG: JPEG, OUTPUT_FORMAT_WEBP: WEBP, OUTPUT_FORMAT_PNG: PNG } = OutputFormat;
 
-/** By heading. */
 const RECIPES = new Map(
   readFileSync(path.join(ROOT, 'docs/cookbook.md'), 'utf8')
     .split(/^## /m)

@@ -50,7 +50,6 @@ export class RemoveCommand {
   url!: string;
   /** 1000 credits, new for each test. */
   caller!: Caller;
-  /** Working directory of the test's commands. */
   folder!: string;
 
   async open(): Promise<void> {

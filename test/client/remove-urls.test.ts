@@ -25,7 +25,6 @@ const ASKED = JSON.stringify([['output_format', 'png'], null]);
 
 const pictureAt = (place: string) => Buffer.concat([pngHeader(4, 3), Buffer.from(place)]);
 
-/** Serves a picture at every path. */
 async function open(t: ExecutionContext, first?: RequestListener): Promise<LoopbackSource> {
   const source = await openSource((request, response) => {
     request.resume();

@@ -190,7 +190,6 @@ interface Matcher {
 }
 
 interface Selector {
-  /** An alert or a recording rule. */
   readonly rule: string;
   readonly metric: string;
   readonly matchers: readonly Matcher[];
@@ -350,7 +349,6 @@ test('a metric that cannot be read is missing, and the others are shown', async 
 });
 
 test('a database that hangs holds no scrape up, and is asked once', async t => {
-  // The test ends each.
   const waits: { readonly ms: number; end(): void }[] = [];
   const wait = (ms = 0, value?: unknown) =>
     new Promise(resolve => waits.push({ ms, end: () => resolve(value) }));

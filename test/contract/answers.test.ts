@@ -43,7 +43,6 @@ async function ask(t: ExecutionContext, request: Request, status: number, code?:
 
 const provoked = new Set<ErrorCode>();
 
-/** Exactly what the catalogue says. */
 function checkProblem(
   t: ExecutionContext,
   { headers, payload }: Awaited<ReturnType<typeof send>>,
@@ -90,7 +89,6 @@ async function unpaid<T>(t: ExecutionContext, act: () => Promise<T>): Promise<T>
   return answer;
 }
 
-/** With a real path, and whether it needs a key. */
 function reads(jobId: string, token: string, batchId: string) {
   return Object.entries(paths)
     .flatMap(([path, { get }]) => (get === undefined ? [] : [{ path, get }]))
@@ -116,7 +114,6 @@ async function submitted(body: unknown = imageBody(), of = app) {
   return { key, jobId: jobId as string };
 }
 
-/** Errors of headers, on any route. */
 async function refusedByHeaders(t: ExecutionContext, method: string, url: string, body?: unknown) {
   const elsewhere = `Bearer ${await app.createKey({ networks: ['192.0.2.0/24'] })}`;
   const wrong: readonly (readonly [number, ErrorCode, Record<string, string | undefined>])[] = [
@@ -522,7 +519,6 @@ test('an expired job', async t => {
   await ask(t, { ...again, url: ASYNC, headers: key }, 200);
 });
 
-/** A job's failure, and the status for a synchronous caller. */
 const FAILURES: readonly (readonly [ErrorCode, number])[] = [
   ['IMAGE_DOWNLOAD_FAILED', 400],
   ['INVALID_IMAGE_SOURCE', 400],

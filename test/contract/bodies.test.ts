@@ -58,9 +58,7 @@ interface Door {
   readonly path: string;
   readonly encoding: Encoding;
   readonly image: Field;
-  /** A valid text. */
   readonly text: readonly [name: string, value: string];
-  /** Ignores unknown fields. */
   readonly skips: boolean;
   readonly accept: string;
   readonly bytesMax: number;
@@ -140,7 +138,6 @@ function escapedTwin(to: Door): Sent {
 interface Rule {
   readonly on: (door: Door, name: string) => boolean;
   readonly code: ErrorCode;
-  /** Part of each answer. */
   readonly says: string | ((door: Door) => string);
   readonly sent: (door: Door) => Sent | readonly Sent[];
   readonly lacks?: string;
@@ -310,7 +307,6 @@ for (const [name, door] of Object.entries(DOORS)) {
   });
 }
 
-/** With the types that each reads. */
 const READERS: Readonly<
   Record<string, readonly [types: RegExp, read: (request: IncomingMessage) => Promise<unknown>]>
 > = {

@@ -209,7 +209,6 @@ async function done({ job_id: id }: { readonly job_id: string }) {
   return job;
 }
 
-/** The longest URL. */
 const longest = (url: string) => `${url}?`.padEnd(URL_LENGTH_MAX, 'a');
 
 interface Bound {

@@ -63,7 +63,6 @@ const SET_UP = ['migrate', 'bootstrap --account shop --credits 1'] as const;
 
 const NEEDS_NOTHING = 'webhooks listen --port 0';
 
-/** Exit codes of the node's program. */
 const OF_THE_NODE: Readonly<Record<string, number>> = {
   'models list': 0,
   'models show isnet': 0,

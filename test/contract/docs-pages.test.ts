@@ -193,7 +193,6 @@ test('every link of the pages leads to a file, and to a heading of it', t => {
 test('a page shows every picture of docs/images', t => {
   const text = PAGES.map(readPage).join('\n');
   const pictures = globSync('*.{jpg,png,webp}', { cwd: path.join(ROOT, 'docs/images') });
-  // The demo's input.
   t.deepEqual(
     pictures.filter(name => !text.includes(`images/${name})`)),
     ['demo.jpg'],

@@ -23,7 +23,6 @@ import { routesOf } from '../support/printed-routes.ts';
 import { sameNames } from '../support/same-names.ts';
 import { until } from '../support/waiting.ts';
 
-/** In the table's order, with each error. */
 const CHECKS = {
   Key: 'INVALID_API_KEY',
   'Idempotency-Key': 'INVALID_IDEMPOTENCY_KEY',
@@ -81,7 +80,6 @@ const BATCHES = '/v1/matting/batches';
 
 const test = ava.serial;
 
-/** Each check can be made to refuse. */
 class World {
   readonly app: ProgramApp;
   readonly wrong = new Set<Check>();

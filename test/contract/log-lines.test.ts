@@ -98,7 +98,6 @@ interface Ports {
   readonly metrics: number;
 }
 
-/** A success, a failure, a notification, refused requests, an operator's actions. */
 async function live({ http, metrics }: Ports): Promise<void> {
   const origin = `http://127.0.0.1:${http}`;
   const operator = `http://127.0.0.1:${metrics}/operator`;

@@ -38,20 +38,17 @@ const SECRET = 'a callback secret of one';
 interface Sent {
   readonly method?: string;
   readonly path?: string;
-  /** Undefined: omitted. */
   readonly headers?: Readonly<Record<string, string | undefined>>;
   readonly json?: unknown;
   readonly form?: Readonly<Record<string, string | Buffer>>;
   readonly body?: string | Buffer;
 }
 
-/** The contract's problem, and those of other interfaces. */
 interface Problem {
   readonly detail?: unknown;
   readonly errors?: readonly { readonly field?: string; readonly detail: string }[];
 }
 
-/** The texts for people, and Allow. */
 async function answerTo(sent: Sent): Promise<string> {
   const { form, json, body = json === undefined ? undefined : JSON.stringify(json) } = sent;
   const isSubmission = form !== undefined || body !== undefined;
@@ -238,7 +235,6 @@ for (const [mistake, [sent, says]] of Object.entries(MISTAKES)) {
   });
 }
 
-/** Prepares the state and the mistake. */
 const STATEFUL: Readonly<
   Record<string, readonly [make: () => Promise<Sent>, says: string | RegExp]>
 > = {

@@ -444,7 +444,6 @@ const headers = fc.record(
   { requiredKeys: ['authorization', 'idempotency-key', 'content-type'] },
 );
 
-/** For requests outside of the document. */
 const UNDESCRIBED = ['NOT_FOUND', 'METHOD_NOT_ALLOWED', 'INVALID_REQUEST'];
 
 test('random requests get only answers of the document or the catalogue, and no 5xx', async t => {

@@ -89,7 +89,6 @@ for (const kind of ['nginx', 'caddy'] as const) {
   const test = ava.serial.skipIf(isNotTested(missing));
 
   test(`${kind} passes on a picture while it arrives, as large as one may be`, async t => {
-    // A replica that has just ended.
     const [gone = 0] = await findFreePorts(1);
     const { url, upstream, bytes } = await openProxy(t, kind, gone);
     const headers = { 'content-length': 72 * MIB, 'x-forwarded-for': '203.0.113.9' };

@@ -13,7 +13,6 @@ export interface Request {
   readonly url: string;
   readonly body?: unknown;
   readonly headers?: Record<string, string | string[] | undefined>;
-  /** Default: the service of most tests. */
   readonly of?: ProgramApp;
 }
 

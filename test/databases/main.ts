@@ -8,7 +8,7 @@ import path from 'node:path';
 import { type AvaResult, concludeWith, runAva } from '../support/run-ava.ts';
 import { type Named, OWN_TESTS, TARGETS, type Target } from './targets.ts';
 
-/** A longer run hangs: the slowest takes three minutes on two cores. */
+/** A longer run hangs. */
 const TARGET_MS_MAX = 5 * 60_000;
 
 const ROOT = path.resolve(import.meta.dirname, '../..');

@@ -34,7 +34,6 @@ const run = promisify(execFile);
 const [WIDTH, HEIGHT] = [480, 360];
 const DEMO = path.join(ROOT, 'docs/images/demo.jpg');
 const PHOTO = await sharp(DEMO).resize(WIDTH, HEIGHT).jpeg({ quality: 92 }).toBuffer();
-/** For JPEG. */
 const NEAR = 12;
 
 type Subject = Readonly<Record<'left' | 'top' | 'width' | 'height' | 'share', number>>;
@@ -43,7 +42,6 @@ type Colour = readonly [red: number, green: number, blue: number];
 let service: RunningService;
 let engines: number[];
 
-/** A full disk, for the logs only. */
 function fillLogs(dataDir: string): void {
   mkdirSync(path.join(dataDir, 'logs'));
   for (const name of ['control-plane.log', 'inference-node.log']) {

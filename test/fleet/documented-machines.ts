@@ -8,9 +8,7 @@ import { ROOT } from '../running-service.ts';
 import type { Env } from './program.ts';
 
 const execute = promisify(execFile);
-/** As printed by the command. */
 const KEY = /\bmk_\w+/;
-/** As used by the units. */
 const NODE_COMMAND = '/bin/sh bin/node24 ';
 
 /** A section's indented blocks in order, without indentation. */

@@ -19,7 +19,6 @@ const SECRET = 'a callback secret of the upgrade';
 const TOLD_MS_MAX = 120_000;
 
 export class FleetUnderLoad {
-  /** The first version. */
   readonly old: InstalledVersion;
   readonly fleet: Fleet;
   /** Cut-outs that the load did not request. */
@@ -95,7 +94,6 @@ export class FleetUnderLoad {
     await this.fleet.close();
   }
 
-  /** Also after a failure. */
   async close(): Promise<void> {
     await this.fleet.kill();
     await this.#closing.disposeAsync();

@@ -13,7 +13,6 @@ import { type InstalledVersion, runCommand, THIS_VERSION } from './installed-ver
 import { type Env, FleetControlPlane, FleetNode, type FleetProgram } from './program.ts';
 
 const CREDITS = 1_000_000;
-/** As printed by the command. */
 const KEY = /\bmk_\w+/;
 const MODEL_CACHE = {
   MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
@@ -37,7 +36,6 @@ interface Opened {
   readonly ground: Ground;
   readonly balancer: TcpProxy;
   readonly baseUrl: string;
-  /** For control planes and their commands. */
   readonly env: Env;
 }
 
@@ -123,7 +121,6 @@ export class Fleet {
     await requireNothingLeft(this.#opened.directory);
   }
 
-  /** After a failure. */
   async kill(): Promise<void> {
     for (const program of this.programs) await program.kill();
     await this.#release();

@@ -14,7 +14,6 @@ import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/ob
 import type { Random } from '../support/random.ts';
 
 const DATABASE = 'matting_chaos';
-/** Downtime of a server, ms. */
 const AWAY_MS = [200, 2000] as const;
 
 export type GroundVictim = 'database' | 'store';

@@ -8,7 +8,6 @@ import { type InstalledVersion, mainOf } from './installed-version.ts';
 
 export type { Env } from '../support/program.ts';
 
-/** A supervisor's delay. */
 const RESTART_MS = 200;
 const READY_MS_MAX = 240_000;
 
@@ -17,22 +16,18 @@ export interface ProgramOptions {
   /** Node's, relative to the version's root; default: the program's own. */
   readonly args?: readonly string[];
   readonly env: Env;
-  /** For its files. */
   readonly directory: string;
-  /** Preloaded. */
   readonly imports?: readonly string[];
   /** False: nobody restarts it. */
   readonly supervised?: boolean;
 }
 
 export abstract class FleetProgram extends Program {
-  /** By version. */
   readonly #argsOf: (version: InstalledVersion) => readonly string[];
   #version: InstalledVersion;
   readonly #hasSupervisor: boolean;
   #supervised: Promise<void> = Promise.resolve();
   #ending = false;
-  /** Unrequested ends. */
   #deaths = 0;
 
   constructor(
@@ -95,7 +90,6 @@ export abstract class FleetProgram extends Program {
     await this.untilReady();
   }
 
-  /** For the end of a test. */
   override async kill(): Promise<void> {
     this.#ending = true;
     await super.kill();

@@ -9,7 +9,6 @@ import type { Receiver } from '../../control-plane/core/test/receiver.ts';
 import { at } from '../support/at.ts';
 import type { InstalledVersion } from './installed-version.ts';
 
-/** Default. */
 const OPEN_MAX = 24;
 /** An outage fails the test long before. */
 const GIVE_UP_MS = 180_000;
@@ -150,7 +149,6 @@ export class SteadyLoad {
     this.#note({ jobId, told, startedAtMs });
   }
 
-  /** No caller starts after it. */
   #fail(failure: string): void {
     this.failures.push(failure);
     this.#over.abort();

@@ -1,15 +1,14 @@
 /**
- * Runs clients of remove.bg that others wrote, unmodified but for the address, and clients that
- * generators make of the OpenAPI document, against this service, and checks what they get. They
- * come from npm, PyPI, Maven Central and Go's modules into a temporary directory, so this is no
- * part of `make test`; what cannot be installed here is named as skipped.
+ * Checks what clients of remove.bg by others, and clients that generators make of the OpenAPI
+ * document, get from this service. They come from npm, PyPI, Maven Central and Go's modules into a
+ * temporary directory, so `make test` leaves this out. It names each client that it cannot install
+ * as skipped.
  *
- *     sh bin/node24 test/foreign/main.ts                 starts a service of its own
+ *     sh bin/node24 test/foreign/main.ts                                # starts a service
  *     MATTING_API_KEY=mk_… sh bin/node24 test/foreign/main.ts http://127.0.0.1:8080
- *     ONLY=generat … those whose name has this
+ *     ONLY=generat sh bin/node24 test/foreign/main.ts                   # part of a client's name
  *
- * Exit code 1 where a client did not get what it requested.
- * Needs: removebg.
+ * Exits 1 if a client did not get what it requested. Needs: removebg.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

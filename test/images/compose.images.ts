@@ -49,7 +49,6 @@ async function json<Value>(url: string): Promise<Value> {
   return (await answer.json()) as Value;
 }
 
-/** 0: no value yet. */
 async function prometheus(query: string): Promise<number> {
   const url = `${origin('PROMETHEUS_PORT')}/api/v1/query?query=${encodeURIComponent(query)}`;
   type Answer = { data: { result: readonly { value: readonly [number, string] }[] } };

@@ -57,7 +57,6 @@ test('the control plane has no runtime of models, the node no database and no bu
     t.false(node.includes(name), name);
 });
 
-/** Prints missing imports, and the number of imports. */
 const IMPORTS = `
   import { existsSync, globSync, readFileSync } from 'node:fs';
   import { isBuiltin, stripTypeScriptTypes } from 'node:module';

@@ -16,7 +16,6 @@ test('compose runs two nodes of the first model that is offered, and one of each
   const [file, override, targets] = made.map(name => path.join(folder, name));
   cpSync(path.join(ROOT, 'deploy/compose'), folder, { recursive: true });
   for (const name of made) rmSync(path.join(folder, name), { force: true });
-  // Prints its arguments.
   writeFileSync(path.join(folder, 'docker'), '#!/bin/sh\necho "$@"\n', { mode: 0o755 });
   const up = (line = '') => {
     writeFileSync(String(file), `NODE_TOKEN=a\n${line}\n`);

@@ -31,7 +31,6 @@ export function skipWithoutPodman(): string | false {
   return findProgram('podman') === undefined ? 'no podman here' : false;
 }
 
-/** The exit code must be 0. */
 export function podman(args: readonly string[], input?: Uint8Array): string {
   return podmanBytes(args, input).toString('utf8').trim();
 }

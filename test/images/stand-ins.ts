@@ -27,7 +27,6 @@ exec mariadbd --user=mysql --bind-address=0.0.0.0 --init-file=/run/mysqld/init.s
 
 interface StandIn {
   readonly image: string;
-  /** Copied into it. */
   readonly program?: string;
   readonly containerfile: string;
   readonly files?: Readonly<Record<string, string>>;

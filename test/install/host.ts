@@ -17,7 +17,6 @@ const ENV = ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
 export interface Ran {
   readonly code: number;
-  /** Both streams in order. */
   readonly said: string;
 }
 
@@ -85,14 +84,12 @@ export class Host implements AsyncDisposable {
     });
   }
 
-  /** Requires exit code 0. */
   async done(lines: string, directory = '/'): Promise<string> {
     const { code, said } = await this.run(lines, directory);
     assert.equal(code, 0, `${lines}: ${said}`);
     return said;
   }
 
-  /** Resolves once the exit code is 0. */
   async until(what: string, lines: string): Promise<void> {
     const wait = `for i in $(seq 120); do { ${lines}; } >/dev/null 2>&1 && exit; sleep 1; done; exit 1`;
     const { code } = await this.run(wait);

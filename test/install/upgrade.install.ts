@@ -69,7 +69,6 @@ for (const [section, { settings, database }] of Object.entries(SECTIONS)) {
   });
 }
 
-/** Returns a key with credits. */
 async function installRelease(host: Host, root: string, settings: string): Promise<string> {
   const page = path.relative(ROOT, path.join(root, 'docs/install.md'));
   const [start = '', account = ''] = blocksOf(page, 'Run it on one machine');

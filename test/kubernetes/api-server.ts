@@ -86,7 +86,6 @@ export class ApiServer {
     return started;
   }
 
-  /** @throws with its standard error */
   async kubectl(...args: readonly string[]): Promise<string> {
     const { stdout } = await run(requireProgram('kubectl'), args, this.#execOptions());
     return stdout;
@@ -112,7 +111,6 @@ export class ApiServer {
     });
   }
 
-  /** For a program of the cluster. */
   issue(name: string, hosts: readonly string[]): { readonly cert: string; readonly key: string } {
     const { cert, key } = this.authority.issue(name, hosts);
     return { cert: this.#write(`${name}.crt`, cert), key: this.#write(`${name}.key`, key) };

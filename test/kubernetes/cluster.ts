@@ -23,7 +23,6 @@ const PROGRAMS = [
 ];
 const IMAGES = ['control-plane:dev', 'node:dev', 'node:dev-bare'];
 
-/** As in docs/kubernetes.md. */
 export const imageName = (image: string) => `localhost/matting-${image}`;
 
 export function missingForCluster(): string[] {

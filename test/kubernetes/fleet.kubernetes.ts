@@ -66,7 +66,6 @@ const VALUES = {
 
 let cluster: Cluster;
 let apiKey: string;
-/** On this machine. */
 let backups: string;
 const values = () => ['--values', cluster.file('values.json', JSON.stringify(VALUES))];
 
@@ -123,7 +122,6 @@ async function photo(number: number): Promise<Picture> {
   };
 }
 
-/** And requests pictures afterwards. */
 async function underLoad(name: string, change: () => Promise<unknown>): Promise<void> {
   const load = await SteadyLoad.start({
     baseUrl: SERVICE,

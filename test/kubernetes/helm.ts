@@ -1,4 +1,3 @@
-/** Helm without a cluster. */
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import { parseAllDocuments } from 'yaml';
@@ -17,7 +16,6 @@ export function skipWithout(...names: readonly string[]): string | false {
   return missing.length > 0 && `${missing.join(', ')} not in PATH or MATTING_TEST_TOOLS`;
 }
 
-/** @throws with its standard error */
 export function helm(...args: readonly string[]): string {
   const program = findProgram('helm');
   if (program === undefined) throw new Error('helm is not here');
@@ -40,7 +38,6 @@ export function valuesOf(examples: readonly string[], set: readonly string[] = [
   ];
 }
 
-/** Each example, and values that none of them covers. */
 export const VALUES: Readonly<Record<string, readonly string[]>> = {
   smallest: valuesOf([], ['secret.name="matting"']),
   production: valuesOf(['production']),

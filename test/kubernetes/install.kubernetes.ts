@@ -14,7 +14,6 @@ const test = ava.serial;
 const PLACEHOLDER = 'registry.example/team';
 
 let cluster: Cluster;
-/** Working directory, with the repository and a photo. */
 let desk: string;
 let apiKey: string;
 let registries: string;

@@ -61,7 +61,6 @@ async function runAll(names: readonly string[]): Promise<number> {
 }
 
 const [first, inside] = process.argv.slice(2);
-// Runs inside of the namespaces.
 if (first === '--inside' && inside !== undefined) {
   concludeWith([await runAva({ files: [inside], concurrency: 1, timeoutMs: TEST_MS_MAX })]);
 } else process.exitCode = await runAll(process.argv.slice(2));

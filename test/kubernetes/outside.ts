@@ -143,7 +143,6 @@ export async function startPrometheus(cluster: Cluster, namespace: string): Prom
   await answers(`${PROMETHEUS_URL}/-/ready`);
 }
 
-/** Undefined: no value. */
 export async function ask(expr: string): Promise<number | undefined> {
   const url = new URL('/api/v1/query', PROMETHEUS_URL);
   url.searchParams.set('query', expr);

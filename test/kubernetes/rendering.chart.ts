@@ -344,7 +344,6 @@ test('daily commands run on a schedule, one at a time, with a control plane’s 
   requireOne(objects, 'PersistentVolumeClaim', claimName);
 });
 
-/** In megapixels a second. */
 const demandOf = (labels: string) =>
   `sum(rate(matting_control_submitted_megapixels_total{${labels}}[2m])) / 0.8 + ` +
   `sum(max by (model) (matting_control_waiting_megapixels{${labels}})) / 60`;
@@ -421,7 +420,6 @@ test('the package has the rules and dashboards, and nothing that makes or tests 
   t.false(names.some(name => /examples|source|test\.yaml$/.test(name)));
 });
 
-/** With words that the message must contain. */
 const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
   [/secret\.name/, ['secret.name=""']],
   [/replicas.*SQLite/, ['controlPlane.replicas=2']],

@@ -74,7 +74,6 @@ function afterChanges(
   return { suite, isRun: true, only: takesFiles ? changed.join(' ') : only, reason };
 }
 
-/** Globs may name a file or a folder. */
 function isCovered(file: string, glob: string): boolean {
   return path.matchesGlob(file, glob) || path.matchesGlob(file, `${glob}/**`);
 }

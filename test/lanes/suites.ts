@@ -17,7 +17,6 @@ export interface Suite {
   /** `ONLY`. Suites of one command and lane run at once. */
   readonly only?: string;
   readonly lane: Lane;
-  /** Globs of tests. */
   readonly files: readonly string[];
   /** Globs; a change of a match runs a nightly suite in `.ci/run`. */
   readonly covers?: readonly string[];

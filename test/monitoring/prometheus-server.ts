@@ -23,7 +23,6 @@ const RULES = ['alerts.yaml', 'recording.yaml'].map(name =>
 );
 const START_MS_MAX = 30_000;
 
-/** False: it is here, or required. */
 export function skipWithoutPrometheus(): string | false {
   const here = findProgram('prometheus') !== undefined;
   if (here || process.env.MATTING_TEST_REQUIRE_PROMTOOL !== undefined) return false;
@@ -41,7 +40,6 @@ export class PrometheusServer {
     this.origin = origin;
   }
 
-  /** @param scrapeS interval and timeout of scrapes */
   static async start(targets: Targets, scrapeS = 1): Promise<PrometheusServer> {
     const program = findProgram('prometheus');
     assert.ok(program !== undefined, 'prometheus is installed');

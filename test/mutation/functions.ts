@@ -29,7 +29,6 @@ export function readTrees(files: readonly string[]): ReadonlyMap<string, ts.Sour
   }
 }
 
-/** Undefined: not a declaration. */
 function nameOf(node: ts.Node, tree: ts.SourceFile): string | undefined {
   if (ts.isConstructorDeclaration(node)) return node.body === undefined ? undefined : 'constructor';
   const isNamed =

@@ -5,7 +5,6 @@ import { declaredAs } from './functions.ts';
 import { mutantsOf } from './mutator.ts';
 
 export interface Guard {
-  /** From the project's root. */
   readonly file: string;
   /** `outer.name` if the name is not unique. */
   readonly name: string;

@@ -28,7 +28,6 @@ for (const dialect of ['mysql', 'sqlite'] as const) {
   const guarded = judged.map(guard => ({ ...guard, changes: changesOf(guard, trees) }));
   const own = guarded.filter(({ title }) => title.includes('on mysql') === (dialect === 'mysql'));
   const byTests = [...Map.groupBy(own, ({ tests }) => tests)];
-  // The longest starts first.
   for (const [tests, guards] of byTests.sort(([, one], [, other]) => other.length - one.length)) {
     test.skipIf(skipReason(dialect) !== false)(
       `${tests} on ${dialect} catches its mutants by name`,

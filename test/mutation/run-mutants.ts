@@ -13,7 +13,6 @@ import { loadAnew } from './mutate.ts';
 
 /** Changes of a file, tried in turn; the test must fail for one. */
 export interface Guarded {
-  /** From the project's root. */
   readonly file: string;
   readonly title: string;
   readonly changes: readonly Change[];
@@ -22,7 +21,6 @@ export interface Guarded {
 export interface Order {
   readonly tests: string;
   readonly guarded: readonly Guarded[];
-  /** For this process's files. */
   readonly scratch: string;
 }
 

@@ -31,7 +31,6 @@ import { rejectsWith } from '../support/throws.ts';
 const run = promisify(execFile);
 const GIVEN = process.env.MATTING_TEST_RELEASE;
 const PUBLISH = path.join(ROOT, 'deploy/release/publish.sh');
-/** Of the release that is built here. */
 const VERSION = '99.1.0';
 const MINUTES_MAX = 10;
 
@@ -49,7 +48,6 @@ const onApiServer = ava.serial.skipIf(
 
 let scratch: string;
 let release: string;
-/** `127.0.0.1:5000/team`. */
 let registry: string;
 let server: ServerProcess;
 /** podman's options for an empty storage. */
@@ -92,7 +90,6 @@ async function startRegistry(): Promise<string> {
 const publish = (folder: string) =>
   run('sh', [PUBLISH, folder, registry], { env: { ...process.env, PLAIN_HTTP: '1' } });
 
-/** @returns the name by digest */
 function pull(name: string): string {
   const image = `${registry}/${name.replace(/:.*/, '')}@${digests.get(name)}`;
   podman([...elsewhere, 'pull', '--quiet', '--tls-verify=false', image]);

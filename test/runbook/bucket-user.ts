@@ -117,7 +117,6 @@ export class BucketRole {
     });
   }
 
-  /** For the SDK's credential chain. */
   get env(): Env {
     return { AWS_CONTAINER_CREDENTIALS_FULL_URI: `${this.#source.url}/` };
   }

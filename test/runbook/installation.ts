@@ -31,7 +31,6 @@ export const NODE_TOKEN = 'node-token-of-the-runbook';
 export interface InstallationOptions {
   readonly planes?: number;
   readonly nodes?: number;
-  /** For control planes and commands. */
   readonly env?: Env;
   readonly nodeEnv?: Env;
   /** Preloaded by control planes. */
@@ -61,7 +60,6 @@ export class Installation {
   planes: readonly FleetControlPlane[] = [];
   nodes: readonly FleetNode[] = [];
   prometheus!: PrometheusServer;
-  /** Of the account `shop`. */
   apiKey = '';
   #env: Env = {};
 

@@ -57,7 +57,6 @@ procedure('MattingLedgerProblems', async (page, t) => {
   await page.isOver();
 });
 
-/** As the payment provider does. */
 async function tell(order: string, payment: string, amount: number) {
   const { url: baseUrl } = at(service.planes, 0);
   const told = `paid ${order} ${payment} ${amount} CNY`;

@@ -63,7 +63,6 @@ export class Procedure {
     });
   }
 
-  /** Code that is no command: a path, a name. */
   codeOf(form: RegExp): readonly string[] {
     return codeOf(this.#page.text).filter(code => form.test(code));
   }
@@ -72,7 +71,6 @@ export class Procedure {
     return this.#page.commands.filter(command => !this.#ran.has(command));
   }
 
-  /** In a shorter window. */
   query(expr: string) {
     return this.#installation.prometheus.query(expr.replaceAll(/\[\d+[mh]\]/g, WINDOW));
   }

@@ -20,7 +20,6 @@ const skip =
     ? false
     : 'only root may become another user, by setpriv';
 
-/** Undefined: the process has ended. */
 function statusOf(pid: number): Readonly<Record<string, string>> | undefined {
   try {
     const lines = readFileSync(`/proc/${pid}/status`, 'utf8').split('\n');

@@ -33,17 +33,14 @@ export class RightsDatabase {
     return database;
   }
 
-  /** For the service. */
   get url(): string {
     return this.#urlOf('matting');
   }
 
-  /** For migrations. */
   get migratorUrl(): string {
     return this.#urlOf('matting_migrator');
   }
 
-  /** With the service's rights; returns its URL. */
   async addUser(name: string): Promise<string> {
     for (const statement of documentedRights()) {
       if (!/'matting'@/.test(statement)) continue;

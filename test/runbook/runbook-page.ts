@@ -22,7 +22,6 @@ export interface AlertRule {
 
 export const readPage = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
 
-/** Code spans and indented lines. */
 export function codeOf(text: string): readonly string[] {
   const spans = [...text.matchAll(/`([^`\n]+)`/g)].map(([, code = '']) => code);
   const lines = [...text.matchAll(/^ {4}(\S.*)$/gm)].map(([, line = '']) => line);
@@ -33,7 +32,6 @@ export function commandsOf(text: string): readonly string[] {
   return [...new Set(codeOf(text).filter(code => PROGRAMS.test(code)))];
 }
 
-/** Arguments of the `matting` commands. */
 export function ownArgumentsOf(commands: readonly string[]): readonly string[] {
   return commands.filter(line => CLI.test(line)).map(line => line.replace(CLI, ''));
 }

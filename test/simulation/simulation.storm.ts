@@ -44,7 +44,6 @@ test('is done about as soon as by an ideal queue: 200 nodes, load 0.9', async t 
 test('loses no job when a tenth of the nodes vanish, and recovers', async t => {
   const vanishing = { share: 0.1, afterShare: 0.3 };
   const scenario = { nodes: 40, load: 0.6, replicas: 3, jobs: 2000, seed: 5, vanishing };
-  // Throws if a job never ends or ends twice.
   const { jobs } = await simulate(scenario);
   const p99 = (from: number, to: number) =>
     quantile(

@@ -42,7 +42,6 @@ export function skipReason(dialect: DatabaseDialect): string | false {
   return 'no MariaDB here: install mariadb-server, or set MATTING_TEST_DATABASE_URL=mysql://...';
 }
 
-/** ava's own `test`, or that of a group. */
 export interface GroupTest {
   (title: string, body: (t: ExecutionContext) => unknown): void;
   before(hook: () => unknown): void;
@@ -84,7 +83,6 @@ export const SILENT_LOG: StoreLog = { info: () => undefined, warn: () => undefin
 
 export interface TestDatabase {
   readonly dialect: DatabaseDialect;
-  /** For another process. */
   readonly url: string;
   /** As a second replica would; closed with the test database. */
   open(log?: StoreLog): Promise<Database>;
@@ -206,7 +204,6 @@ export async function writeTemplates(
   }
 }
 
-/** SQL for the tables and for the rows that migrations inserted. */
 async function scriptOf(url: string): Promise<string> {
   const connection = await connectTo(url);
   const script = ['set foreign_key_checks = 0'];

@@ -8,7 +8,6 @@ type AttributeValue = string | number | boolean;
 
 export interface CollectedSpan {
   readonly service: string;
-  /** service.instance.id. */
   readonly instance: string;
   readonly traceId: string;
   readonly spanId: string;
@@ -29,7 +28,6 @@ const taking: Behaviour = (_request, response) => {
 
 export class FakeCollector {
   readonly spans: CollectedSpan[] = [];
-  /** Unpacked. */
   readonly bodies: string[] = [];
   readonly headers: IncomingMessage['headers'][] = [];
   behaviour: Behaviour = taking;

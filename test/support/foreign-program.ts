@@ -29,7 +29,6 @@ export const BOUND = ['setpriv']
   .flatMap(name => findProgram(name) ?? [])
   .flatMap(setpriv => [setpriv, '--pdeathsig', 'KILL']);
 
-/** Ends with this process, and never keeps it alive. */
 export function spawnBound(
   program: string,
   options: readonly string[],

@@ -9,7 +9,6 @@ import type { Database, Schema } from '@matting/database/database.ts';
 import { type Insertable, type Kysely, sql } from 'kysely';
 
 export interface LargeTables {
-  /** Final jobs. */
   readonly jobs: number;
   readonly openJobs?: number;
   /** Final jobs past 30 days, which the sweeper removes. */
@@ -37,7 +36,6 @@ const DAY_MS = 86_400_000;
 const KEPT_MS = 30 * DAY_MS;
 const CHUNK = 100_000;
 const CHUNK_ROWS = 200;
-/** Of the log. */
 const ENTRIES = 1500;
 const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts'];
 
@@ -80,7 +78,7 @@ export async function fillTable<T extends keyof Schema & string>(
   await sql`${sql.raw(analyze)} ${sql.table(table)}`.execute(kysely);
 }
 
-/** For two accounts; the log must be empty. */
+/** The log must be empty. */
 export async function fillLargeLog(database: Database): Promise<void> {
   const nowMs = Date.now();
   const entries = Array.from({ length: ENTRIES }, (_, index) => entryRow(index, nowMs));
@@ -131,7 +129,6 @@ async function fillLedger(filler: Filler, tables: LargeTables, jobs: number): Pr
 /** Above every index of a due notification. */
 const QUIET_FROM = 500_000_000;
 
-/** Differs by database. */
 interface Words {
   readonly now: string;
   /** `select i` of `count` numbers. */
@@ -144,7 +141,7 @@ interface Words {
 interface Filler {
   readonly words: Words;
   run(statement: string): Promise<void>;
-  /** Gives the statements that create them again. */
+  /** @returns the statements that create them again */
   dropIndexes(): Promise<string[]>;
   close(): void;
 }
@@ -197,7 +194,6 @@ function hashOf(words: Words, i: string): string {
   return words.concat(words.hex(scattered(`${i} + 7`), 8), words.hex(i, 56));
 }
 
-/** Half belong to the first. */
 function ownerOf(words: Words, i: string, prefix: string, digits: number): string {
   const index = `case when (${i}) % 2 = 0 then 0 else ((${i}) / 2) % ${ACCOUNTS} end`;
   return words.concat(prefix, words.hex(wholeOf(words, index), digits));
@@ -219,7 +215,6 @@ function accountRows(words: Words, count: number): string {
 }
 
 function finalJobs(words: Words, from: number, count: number, jobs: number, old: number): string {
-  // Old ones first, then evenly up to now.
   const age = `case when i < ${old} then ${KEPT_MS} + ${DAY_MS} + (${old} - i) * 10
     else (${jobs} - i) * ${Math.floor((KEPT_MS - DAY_MS) / Math.max(1, jobs - old))} end`;
   const failed = '(i % 100) >= 97';
@@ -277,7 +272,6 @@ function deliveredRows(words: Words): string {
 /** Without rows of jobs: queries read the outbox alone. */
 function dueRows(words: Words, from: number, count: number, receiver: string): string {
   const quiet = from === QUIET_FROM;
-  // The hanging receiver's are due before all others.
   const dueAt = quiet ? `${words.now} - 1000` : `${words.now} - 3600000 + i % 1000000`;
   return `insert into outbox (${OUTBOX_COLUMNS})
     select ${idOf(words, 'i + 1000000000')}, 'webhook', ${accountId(words, quiet ? '1 + 2 * i' : '0')},

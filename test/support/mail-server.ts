@@ -7,9 +7,7 @@ export type MailCommand = 'greeting' | 'EHLO' | 'AUTH' | 'MAIL' | 'RCPT' | 'DATA
 export class MailServer {
   /** Such as `550 nobody here`; empty: no answer. */
   readonly answers = new Map<MailCommand, string>();
-  /** Headers and bodies of all mails. */
   received = '';
-  /** Of `RCPT TO`. */
   readonly recipients: string[] = [];
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
@@ -52,7 +50,6 @@ export class MailServer {
   #converse(socket: Socket): void {
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
-    // The client went away.
     socket.on('error', () => undefined);
     let inData = false;
     const answer = (command: string, usual: string) => {

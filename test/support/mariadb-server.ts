@@ -17,7 +17,6 @@ export const WITHOUT_FSYNC: readonly string[] = [
 export interface MariadbOptions {
   /** Commits survive a crash, as in production; for measurements. */
   readonly durable?: boolean;
-  /** In addition to the socket. */
   readonly listen?: { readonly host: string; readonly port: number };
   readonly options?: readonly string[];
 }
@@ -87,7 +86,6 @@ export class MariadbServer {
     return this.#process.start('ready for connections');
   }
 
-  /** `start` brings it back with what was committed. */
   kill(): Promise<void> {
     return this.#process.kill();
   }

@@ -14,7 +14,6 @@ export interface OpenIdPerson {
 }
 
 export interface OpenIdProviderOptions {
-  /** Matched exactly. */
   readonly redirectUris: readonly string[];
 }
 

@@ -164,7 +164,6 @@ export class Program {
     return await this.#exited;
   }
 
-  /** @param more as of `start` */
   async restart(more: Env = {}): Promise<void> {
     await this.stop();
     this.start(more);
@@ -176,7 +175,7 @@ export class Program {
     return this.output.slice(0, this.output.indexOf('\n'));
   }
 
-  /** The first log line since its start with this message and these fields. */
+  /** The first such line since the start. */
   async line<Fields = object>(
     msg: string | RegExp,
     fields: Readonly<Record<string, unknown>> = {},

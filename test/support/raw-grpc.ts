@@ -16,7 +16,6 @@ export interface RawCall {
 export interface RawEnd {
   /** Undefined: reset without trailers. */
   readonly status: number | undefined;
-  /** matting-error-code. */
   readonly code: string | undefined;
   readonly rstCode: number | undefined;
 }
@@ -51,7 +50,6 @@ export class RawConnection {
     return connection;
   }
 
-  /** Undefined: none came. */
   get goaway(): number | undefined {
     return this.#goaway;
   }

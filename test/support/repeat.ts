@@ -28,7 +28,6 @@ const loops: ChildProcess[] = Array.from({ length: busy }, () =>
   spawn(process.execPath, ['-e', BUSY_LOOP], { stdio: ['pipe', 'ignore', 'inherit'] }),
 );
 
-/** A longer run hangs. */
 const TIMEOUT_MS = 600_000;
 
 /** Undefined: it passed. */

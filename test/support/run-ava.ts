@@ -9,14 +9,11 @@ const AVA = path.join(ROOT, 'node_modules/ava/entrypoints/cli.js');
 const CONFIG = path.join(import.meta.dirname, 'suite.config.js');
 
 export interface AvaRun {
-  /** In the order of their start. */
   readonly files: readonly string[];
   readonly concurrency: number;
   /** Longest time between two ends of tests; then the running files are named and killed. */
   readonly timeoutMs: number;
-  /** Of titles. */
   readonly match?: string;
-  /** Keeps ava's output in the result instead of printing it. */
   readonly isQuiet?: boolean;
   readonly env?: NodeJS.ProcessEnv;
 }
@@ -31,13 +28,11 @@ export interface AvaResult {
   readonly titles: readonly string[];
   /** Failures of files that passed when retried. */
   readonly flaky: readonly string[];
-  /** Empty if it was printed. */
   readonly output: string;
   /** Each file's process time by path from the root, slowest first. */
   readonly tookMs: readonly (readonly [file: string, ms: number])[];
 }
 
-/** Written by suite.config.js. */
 interface Results {
   readonly passedTests: number;
   readonly skippedTests: number;
@@ -170,7 +165,6 @@ export function concludeWith(results: readonly AvaResult[], lastWords?: () => vo
   sayTally(tallies, lastWords);
 }
 
-/** `concludeWith` without the appended line. */
 export function sayTally(tallies: readonly Tally[], lastWords?: () => void): void {
   const sum = (of: (tally: Tally) => number) => tallies.reduce((n, one) => n + of(one), 0);
   const passed = sum(tally => tally.passed);

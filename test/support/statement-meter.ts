@@ -28,10 +28,8 @@ type Metered = <R>(
   query: CompiledQuery,
 ) => Promise<{ readonly result: QueryResult<R>; readonly rowsRead: number }>;
 
-/** Not recorded. */
 const TRANSACTION = /^(?:begin|start transaction|set transaction|commit|rollback)\b/i;
 
-/** @param url as `TestDatabase.url`, with its schema */
 export function openMeteredDatabase(dialect: DatabaseDialect, url: string): MeteredDatabase {
   const statements: MeteredStatement[] = [];
   const metered = dialect === 'sqlite' ? meterSqlite() : meterServer();

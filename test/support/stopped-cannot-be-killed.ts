@@ -23,7 +23,6 @@ function find(pid: number | string): Found | undefined {
     const [state = '', , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return { pid: Number(pid), state, group: Number(group) };
   } catch {
-    // Ended since it was listed.
     return undefined;
   }
 }
@@ -63,7 +62,6 @@ ChildProcess.prototype.kill = function (signal) {
   return signal === 'SIGKILL' && stopped ? true : killChildForReal.call(this, signal);
 };
 
-/** Kills for real, at a test's end. */
 export function killStopped(pid: number): void {
   try {
     killForReal(pid, 'SIGKILL');

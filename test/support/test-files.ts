@@ -33,7 +33,6 @@ function filesOf(target: string, kind: string): string[] {
   );
 }
 
-/** Absolute paths in reverse order; may be empty. */
 export function testsIn(folder: string, kind: string): string[] {
   const cwd = path.resolve(ROOT, folder);
   return globSync(`**/*.${kind}.ts`, { cwd, exclude: name => name === 'node_modules' })

@@ -12,7 +12,6 @@ export async function rejectsWith(
   await t.notThrowsAsync(assert.rejects(action, like, message));
 }
 
-/** For a synchronous call. */
 export function throwsWith(
   t: ExecutionContext,
   action: () => unknown,

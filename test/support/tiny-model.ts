@@ -62,7 +62,6 @@ function integers(name: string, dims: number[], values: number[]) {
   return TensorProto.fromPartial({ name, dims: dims.map(BigInt), rawData, dataType: INT64 });
 }
 
-/** Undefined: any size. */
 function value(name: string, elemType: number, dims: readonly (number | undefined)[]) {
   const shape = {
     dim: dims.map(dimValue => (dimValue === undefined ? {} : { dimValue: BigInt(dimValue) })),
@@ -211,7 +210,6 @@ export const TINY_LICENCE: PreparedModel['licence'] = {
   trainingData: OURS,
 };
 
-/** Writes the graph as a prepared model for the CPU. */
 export async function writeTinyModel(
   folder: string,
   options: TinyModelOptions = {},

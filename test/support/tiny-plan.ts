@@ -10,7 +10,6 @@ export * from '@matting/serving/prepared/load-prepared.ts';
 
 /** Matrix products for a white picture; 30 take about 0.1 s on an idle core. */
 const TRIPS_MAX = Number(process.env.TEST_TINY_TRIPS_MAX ?? 30);
-/** Path of OpenVINO's library. */
 const { TEST_TINY_OPENVINO: library } = process.env;
 const OUTLINE: PlanOutline = {
   name: 'tiny',

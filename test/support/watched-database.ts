@@ -17,7 +17,6 @@ import { SILENT_LOG } from './database.ts';
 export type Unwatched = Pick<DatabaseConnection, 'executeQuery'>;
 export type Watch = <R>(connection: Unwatched, query: CompiledQuery) => Promise<QueryResult<R>>;
 
-/** @param url as `TestDatabase.url` */
 export function openWatchedDatabase(dialect: DatabaseDialect, url: string, watch: Watch): Database {
   const inner =
     dialect === 'sqlite'

@@ -43,9 +43,7 @@ const FOLDERS: ReadonlyMap<string, string> = new Map(
 );
 
 export interface SourceFunction {
-  /** Of the function, its variable or field, or its caller. */
   readonly name: string;
-  /** From the first token to the closing brace. */
   readonly lines: number;
 }
 
@@ -55,17 +53,14 @@ export interface SourceText {
   readonly line: number;
   /** The function or tag that takes it, also inside a list or object; else empty. */
   readonly takenBy: string;
-  /** The enclosing type. */
   readonly inType: string | undefined;
 }
 
 export interface SourceFile {
-  /** From the root, with forward slashes. */
   readonly name: string;
   readonly text: string;
   /** Packages as written; project files from the root. */
   readonly imports: readonly string[];
-  /** As written. */
   readonly specifiers: readonly string[];
   /** Without those that take ava's `test`, which declare tests. */
   readonly functions: readonly SourceFunction[];
@@ -111,7 +106,6 @@ function declaresTests({ parameters: [first] }: FunctionLikeDeclaration): boolea
   return first !== undefined && isIdentifier(first.name) && first.name.text === 'test';
 }
 
-/** Parts of an argument. */
 const isWithin = (node: Node) =>
   isArrayLiteralExpression(node) ||
   isAsExpression(node) ||

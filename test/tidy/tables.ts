@@ -6,7 +6,6 @@ import type { SourceFile, SourceText } from './source-files.ts';
 interface DeclaredTables {
   readonly owner: string;
   readonly names: readonly string[];
-  /** Of all its tables together. */
   readonly columns: readonly string[];
 }
 

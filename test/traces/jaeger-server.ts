@@ -30,7 +30,6 @@ export interface JaegerTrace {
   readonly processes: Readonly<Record<string, { readonly serviceName: string }>>;
 }
 
-/** False: it is here, or required. */
 export function skipWithoutJaeger(): string | false {
   const here = findProgram('jaeger') !== undefined;
   if (here || process.env.MATTING_TEST_REQUIRE_JAEGER !== undefined) return false;

@@ -48,7 +48,6 @@ export async function requireOnePlayground(
   }
 }
 
-/** Sends forms of the person's page. */
 async function formsOf(baseUrl: string, secret: string) {
   const { file } = await uniformPicture(12);
   const headers = { cookie: `__Host-matting-session=${secret}`, origin: baseUrl };

@@ -14,7 +14,6 @@ export function lastRelease(): Release {
   return { version, commit };
 }
 
-/** False: its sources are available. */
 export function releaseSkipReason({ commit }: Release): string | false {
   if (commit === '') return NOTHING_RECORDED;
   try {

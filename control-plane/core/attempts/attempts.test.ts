@@ -190,7 +190,6 @@ test('an attempt on a node › whose node hangs is cut off at the limit and trie
     imagesMax: 3,
   });
   const well = await harness.addNode();
-  // The other attempt has the same limit.
   await harness.startReplica({ attemptTimeoutMs: 1000 });
   const job = await harness.done();
   t.is(job.state, 'succeeded');

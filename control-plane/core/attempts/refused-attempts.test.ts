@@ -117,7 +117,6 @@ test('a refusal that may pass › is not reported of a job that a node admits no
   t.false(observed.includes('refused again and again'));
 });
 
-/** The longest hints of a request. */
 const LINES = Array.from({ length: HINT_SHAPES_MAX }, () => ({
   line: Array.from({ length: HINT_POINTS_MAX / HINT_SHAPES_MAX }, () => [1, 2] as const),
   radius: 3,

@@ -82,7 +82,6 @@ async function from(handler: RequestListener, limits: Partial<FetchLimits> = {},
   return await fetched(`${source.url}/a.png`, limits, way);
 }
 
-/** Then closes the connection. */
 async function answering(...pieces: (string | Buffer)[]): Promise<Fetched> {
   await using source = await openRawSource(socket => {
     socket.end(Buffer.concat(pieces.map(piece => Buffer.from(piece as string, 'latin1'))));

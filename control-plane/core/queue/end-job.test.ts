@@ -167,7 +167,6 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 });
 
-/** `act` runs once, after the first statement of that kind. */
 function withActAfter(
   database: Database,
   kind: 'SelectQueryNode' | 'UpdateQueryNode',

@@ -35,7 +35,6 @@ onBalancedStores(test, 'the queue', (test, { database, stores }) => {
 const FLOOD = 3000;
 const ROWS_A_STATEMENT = 250;
 
-/** Copies the job's row instead of submitting. */
 async function flood(database: Database, jobId: string, count: number): Promise<void> {
   const { kysely } = database;
   const row = await rowOf(kysely, 'jobs', { id: jobId });

@@ -7,7 +7,6 @@ import { AcceptanceGate } from './acceptance-gate.ts';
 
 const CALLER = 'caller';
 
-/** Stored megapixels by account. */
 function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
   const byAccount = new Map(
     Object.entries(accounts).map(([id, cost]) => [id, { jobs: 1, cost, unfetched: 0 }]),
@@ -20,7 +19,6 @@ function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
 interface State {
   /** Undefined: nodes start on demand. */
   unroutableMs?: number | undefined;
-  /** Of the caller. */
   megapixels: number;
   others?: Readonly<Record<string, number>>;
   nowMs?: number;

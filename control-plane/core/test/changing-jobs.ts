@@ -100,7 +100,6 @@ function rowIs(stores: Stores, jobId: string, expected: Partial<Job>) {
   };
 }
 
-/** Returns whether the caller still holds the claim. */
 function byClaim(
   name: string,
   begin: (fixture: Fixture) => Promise<Claim>,
@@ -189,7 +188,6 @@ async function assertNothingPaid(stores: Stores, account: string): Promise<void>
   assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
 }
 
-/** @param begin brings the job into its state */
 function deletion(
   which: string,
   begin: (fixture: Fixture) => Promise<NewJob>,

@@ -148,7 +148,6 @@ interface Range {
   readonly count: number;
 }
 
-/** Builds a statement, or an optional part of one. */
 const BUILDS = /\.(selectFrom|selectNoFrom|updateTable|deleteFrom|insertInto|where|orderBy)\(/g;
 
 /** `file:line` of builders that no test reached. */

@@ -93,7 +93,6 @@ export const CALLBACK = {
 
 interface ExercisesBeside<S extends Stores> {
   readonly beside: Readonly<Record<string, Exercise<S>>>;
-  /** By statement. */
   readonly bounds?: Readonly<Record<string, readonly [readsMax: number, why: string]>>;
 }
 

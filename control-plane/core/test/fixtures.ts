@@ -62,7 +62,6 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
     return { ...stores, ...more(database, stores) };
   }
 
-  /** Opens before the first test. */
   function useStores(
     test: Pick<GroupTest, 'before' | 'after'>,
     dialect: DatabaseDialect = 'sqlite',
@@ -98,13 +97,11 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
     onStores(test, name, (test, opened) => group(balancing(test, opened.stores), opened));
   }
 
-  /** The database may be empty. */
   async function openStores(databaseUrl: string): Promise<S> {
     const options = { log: SILENT_LOG, migrations: 'run', packages: series } as const;
     return storesOn(await openCurrentDatabase(databaseUrl, options), () => '{}');
   }
 
-  /** The key of a new account with credits; the database may be empty. */
   async function openCaller(databaseUrl: string, credits: number): Promise<string> {
     const stores = await openStores(databaseUrl);
     try {
@@ -264,7 +261,6 @@ export const SERVICE_FAULT = {
   retryable: true,
 } as const;
 
-/** The balance, and the sums by kind. */
 export async function creditsOf({ ledger }: Pick<Stores, 'ledger'>, accountId: string) {
   const sums = { grant: 0, revoke: 0, reserve: 0, charge: 0, release: 0 };
   const page = (after?: PageCursor) => ledger.list(accountId, { limit: 500, after });
@@ -275,7 +271,6 @@ export async function creditsOf({ ledger }: Pick<Stores, 'ledger'>, accountId: s
   return balances && { ...balances, sums };
 }
 
-/** Without `accountId`: all of them. */
 export async function assertBalanced(stores: Stores, accountId?: string): Promise<void> {
   assert.deepEqual(await stores.ledger.check(accountId), []);
 }

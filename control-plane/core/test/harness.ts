@@ -125,7 +125,6 @@ export class Harness {
   accountId = '';
   apiKeyId = '';
 
-  /** Overrides parts of the storage. */
   storageWith(other: Partial<BlobStore>): BlobStore {
     const { blobs } = this;
     return {
@@ -146,7 +145,6 @@ export class Harness {
     return harness;
   }
 
-  /** @param blobs default: a directory of its own. */
   async open(blobs?: BlobStore): Promise<void> {
     this.directory = await mkdtemp(path.join(tmpdir(), 'matting-dispatch-'));
     this.database = await createTestDatabase('sqlite');
@@ -255,7 +253,6 @@ export class Harness {
     return this.job(jobId);
   }
 
-  /** Submits and waits for its end. */
   async done(options: SubmitOptions = {}): Promise<Job> {
     return this.untilFinal(await this.submit(options));
   }
@@ -265,7 +262,6 @@ export class Harness {
     return buffer(await this.blobs.openRead(job.result.blob));
   }
 
-  /** No credit is missing or still reserved. */
   async assertMoneySettled(expected: { readonly charged: number }): Promise<void> {
     assert.deepEqual(await this.stores.ledger.check(), []);
     const credits = await this.stores.ledger.credits(this.accountId);

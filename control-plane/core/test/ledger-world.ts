@@ -205,7 +205,6 @@ export class World {
     assert.deepEqual(keys, []);
   }
 
-  /** From the rows: each job is reserved once and settled once. */
   async #assertEntries(reserved: number): Promise<void> {
     const { kysely } = this.#database;
     const entries = await kysely

@@ -125,7 +125,6 @@ async function lateCallOf<S extends Stores>(
 interface Place<S extends Stores> {
   readonly fixture: Fixture<S>;
   readonly own: TestDatabase;
-  /** Fails if something was lost; then closes. */
   readonly close: () => Promise<void>;
 }
 

@@ -26,7 +26,6 @@ export type AskedJob = Pick<NewJob, 'accountId' | 'apiKeyId' | 'class'> &
 export interface QueueWorld {
   readonly queue: WorkerQueue;
   account(): Promise<string>;
-  /** @param ageMs since its submission */
   add(job: AskedJob, ageMs: number): Promise<OpenJob>;
   find(jobId: string): Promise<OpenJob>;
 }
@@ -57,7 +56,6 @@ class Caller {
     return (await this.queue.listLanes()).filter(({ apiKeyId }) => apiKeyId === this.apiKeyId);
   }
 
-  /** @param among added to the read of each lane */
   async listed(among: Partial<LaneRead> = {}, limit = 1000) {
     const lanes = (await this.lanes()).map(lane => ({ ...lane, ...among }));
     return this.queue.listClaimable(limit, lanes);

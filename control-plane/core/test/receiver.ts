@@ -14,7 +14,6 @@ export interface Delivery {
   readonly headers: IncomingMessage['headers'];
   readonly body: Buffer;
   readonly signatureHolds: boolean;
-  /** Set after a complete answer. */
   status: number | undefined;
 }
 

@@ -1,4 +1,3 @@
-/** Shortens the store's pauses between tries. */
 import { syncBuiltinESMExports } from 'node:module';
 import timers from 'node:timers/promises';
 

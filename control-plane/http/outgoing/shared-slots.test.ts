@@ -7,7 +7,6 @@ const LIMITS = { max: 12, destinationMax: 8, slowMax: 6, slowDestinationsMax: 3 
 
 const use = (accountId: string, destination: string): SlotUse => ({ accountId, destination });
 
-/** As many as possible, at most 20. */
 function fill(slots: SharedSlots, accountId: string, destination: string): number {
   let taken = 0;
   while (taken < 20 && slots.take(use(accountId, destination))) taken += 1;

@@ -1,4 +1,3 @@
-/** Builds right and wrong multipart bodies, and splits bodies. */
 import assert from 'node:assert/strict';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 

@@ -16,7 +16,6 @@ export interface HeldForm {
 }
 
 export interface HeldRequest {
-  /** Default: POST. */
   readonly method?: string;
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;

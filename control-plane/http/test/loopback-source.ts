@@ -11,7 +11,6 @@ import type { ResolveHost } from '../outgoing/resolve-host.ts';
 
 export interface LoopbackSource extends AsyncDisposable {
   readonly port: number;
-  /** As `<host> <path>`. */
   readonly requests: string[];
   readonly url: string;
 }

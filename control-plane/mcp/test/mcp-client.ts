@@ -1,4 +1,3 @@
-/** The HTTP application with /mcp. Agents are the SDK's own client over a real connection. */
 import { randomUUID } from 'node:crypto';
 import { pngHeader, type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';

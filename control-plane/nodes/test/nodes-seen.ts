@@ -1,4 +1,3 @@
-/** Nodes as a replica sees them. */
 import {
   SelectableKind,
   type SelectableModel,

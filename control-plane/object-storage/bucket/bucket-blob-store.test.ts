@@ -262,7 +262,6 @@ onObjectStores(test, 'a bucket that fails', (test, server) => {
   });
 });
 
-/** With the requests that such a store refuses. */
 const LACKING = [
   ['conditional writes', { method: 'PUT', header: 'if-none-match' }, 501, 'NotImplemented'],
   ['conditional writes, and says so otherwise', { header: 'if-none-match' }, 400, 'InvalidRequest'],

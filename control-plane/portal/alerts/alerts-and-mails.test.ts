@@ -43,7 +43,6 @@ const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
 
 onStoresInCi(test, 'low balances under two replicas', (test, { databases, database, stores }) => {
   let watches: BalanceWatch[];
-  /** Mails of an account a day. */
   let mailsMax = 100;
 
   test.before(async () => {

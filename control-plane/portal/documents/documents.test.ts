@@ -106,7 +106,6 @@ test('pages behind a base URL with a path lead to addresses that the proxy in fr
   t.true(links.length > 0 && links.every(link => link.startsWith(`${prefix}/`)), links.join());
 });
 
-/** The visible text of a line of Markdown. */
 function textOf(line: string): string[] {
   if (/^\|[ :|-]+$/.test(line)) return [];
   const cells = line.startsWith('|') ? line.slice(1, -1).split(/ \|(?= )/) : [line];
@@ -197,7 +196,6 @@ test('Markdown of another make is text', t => {
 
 const get = (url: string, accept = 'text/html') => app.app.inject({ url, headers: { accept } });
 
-/** @returns every page of the navigation, by its path */
 async function allPages(): Promise<ReadonlyMap<string, string>> {
   const listed = [...page.matchAll(/<li><a href="(\/docs[^"#]*)"/g)].map(([, path = '']) => path);
   const found = new Map<string, string>();

@@ -47,7 +47,6 @@ const spent = async () => 1000 - (await app.get('/v1/account')).json().credits.a
 interface Ran {
   readonly code: number;
   readonly output: string;
-  /** Files next to the photo, with their contents. */
   readonly files: Readonly<Record<string, string>>;
 }
 

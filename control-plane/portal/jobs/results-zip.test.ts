@@ -37,7 +37,6 @@ async function finished(reference: string, bytes: Buffer<ArrayBuffer>, token = a
   return { id, ...(await app.succeedJob(id, bytes)) };
 }
 
-/** By a real unzip. @returns each file's bytes by its name */
 async function unzipped(t: ExecutionContext, query = '') {
   const { statusCode, rawPayload, headers } = await owner.get(`${ZIP}${query}`);
   t.is(statusCode, 200);

@@ -80,7 +80,6 @@ test('the page of credits › has one line an image, and what was held on demand
   t.deepEqual(await lines('?kind=charge'), [`${image(done, 'Image')} −1`]);
 });
 
-/** The title, credits and balance of each line. */
 function linesOf(page: string): string[] {
   const body = /<tbody>(.*?)<\/tbody>/s.exec(page)?.[1] ?? '';
   return [...body.matchAll(/<tr>(.*?)<\/tr>/gs)].map(([, row = '']) =>

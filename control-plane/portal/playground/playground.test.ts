@@ -54,7 +54,6 @@ function send(
   });
 }
 
-/** @returns the id in the page that an accepted form leads to */
 async function sent(parts: readonly Part[], by = owner): Promise<string> {
   const answer = await send(parts, by);
   assert.equal(answer.statusCode, 303, answer.body);

@@ -39,7 +39,6 @@ const OPERATOR_CONNECTIONS = 200;
 const FLOOD_MS = 300;
 /** Each kind of call runs at least twice, even on a slow machine. */
 const CALLS_MIN = 6;
-/** An answer takes milliseconds. */
 const ANSWER_MS_MAX = 20_000;
 const POLLS_MAX = 2000;
 /** The flood fills up twenty times in these polls. */
@@ -87,7 +86,6 @@ const OPENING_MAX = 64;
 /** The pause of an attacker between two connections. */
 const AGAIN_MS = 20;
 
-/** An attack: connections whose headers promise a form that never comes. */
 class HalfSentForms {
   began = 0;
   ended = 0;
@@ -166,7 +164,6 @@ async function answersDuring(
   }
 }
 
-/** Reads the status of the answer and keeps the connection. */
 async function answerTo(socket: net.Socket, text: string): Promise<number> {
   socket.write(text);
   const [answer] = await once(socket, 'data', { signal: AbortSignal.timeout(ANSWER_MS_MAX) });

@@ -93,7 +93,6 @@ function linkRow(index: number, nowMs: number): Insertable<Schema['one_time_link
 
 const ORDERS = 3000;
 const VALID_MS = 7 * DAY_MS;
-/** Between two orders. */
 const STEP_MS = (365 * DAY_MS) / ORDERS;
 const REFUNDED_OF = 50;
 const REFUND = { amount: 100, credits: 50, revoked: 50 };

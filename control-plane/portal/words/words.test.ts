@@ -53,7 +53,6 @@ const SOURCES = globSync('**/*.ts', {
 /** The names under which components and the operator's pages get a section. */
 const HANDED: Readonly<Record<string, string>> = { common: 'words', operator: 'own' };
 
-/** The names of `section` in a source, such as `text` in `const text = words.section`. */
 function namesOf(section: string, source: string): string[] {
   const assigned = source.matchAll(new RegExp(`(\\w+) = [^;=]*\\b${section};`, 'g'));
   const renamed = source.matchAll(new RegExp(`[{,]\\s*${section}: (\\w+)\\b`, 'g'));
@@ -62,7 +61,6 @@ function namesOf(section: string, source: string): string[] {
   return [section, ...(handed === undefined ? [] : [handed]), ...found];
 }
 
-/** Whether a source reads one word, by its name or by a name from a list. */
 function isRead(section: string, word: string, source: string): boolean {
   const name = word.replaceAll('.', '\\.');
   return namesOf(section, source).some(

@@ -41,7 +41,6 @@ const REFUNDED = 1001;
 /** A restart takes several of these. */
 const RETRY_MS = 20;
 
-/** undefined: the replica is down. */
 async function send(replica: ReplicaChild, event: unknown): Promise<number | undefined> {
   const body = JSON.stringify(event);
   const timestampS = Math.floor(Date.now() / 1000);

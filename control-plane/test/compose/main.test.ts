@@ -32,7 +32,6 @@ const MAIN = path.resolve(import.meta.dirname, '../../main.ts');
 const OPERATOR_KEY = 'k'.repeat(32);
 const CALLBACK_SECRET = 'only the caller knows this';
 
-/** Most tests share one program. */
 let directory: string;
 let apiKey: string;
 let program: Program;

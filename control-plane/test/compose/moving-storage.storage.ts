@@ -101,7 +101,6 @@ for (const kind of OBJECT_STORES) {
     return Buffer.from(await answer.arrayBuffer());
   }
 
-  /** Every link on every replica, with its first bytes. */
   async function readAll(): Promise<void> {
     for (const [link, bytes] of [...links]) {
       for (const plane of replicas) {

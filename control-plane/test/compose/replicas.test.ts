@@ -104,7 +104,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     return until(() => node.headers.length > before, 'the attempt');
   }
 
-  /** With its own key, for a new caller. */
   async function newRequest(credits = 1, more: Record<string, unknown> = {}) {
     const caller = await replicas.createCaller(credits);
     return { caller, key: randomUUID(), body: pictureBody(more) };
@@ -117,7 +116,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     return { available, reserved, reserves: sums.reserve, charged: sums.charge };
   }
 
-  /** Calls that reached a node. */
   function runsOf(jobId: string): number {
     return node.headers.filter(({ jobId: id }) => id === jobId).length;
   }
@@ -272,7 +270,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const other = await replicas.addKey(caller.accountId);
     const { accountId, apiKeyId } = caller;
     const by = { accountId, actor: { kind: 'operator' } } as const;
-    /** Statuses from both, after their caches of keys expired. */
     const statuses = async (...of: Caller[]) => {
       const asked = of.flatMap(one =>
         [0, 1].map(replica => replicas.get(one, '/v1/account', { replica })),

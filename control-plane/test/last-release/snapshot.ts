@@ -1,4 +1,3 @@
-/** A release's recorded statements, and their replay. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -19,11 +18,9 @@ export interface Legacy {
   /** One job in each state, by the act that led there. */
   readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
   readonly available: number;
-  /** Of another account, without open jobs. */
   readonly families: {
     readonly accountId: string;
     readonly apiKeyId: string;
-    /** Correctable, and corrected once. */
     readonly correctable: string;
     /** One of its two items is no job yet. */
     readonly openBatch: string;
@@ -40,19 +37,16 @@ export interface Recorded {
 export interface Snapshot {
   /** A version, or another name of CONTRIBUTING.md. */
   readonly release: string;
-  /** In full. */
   readonly commit: string;
   readonly recordedAtMs: number;
   /** Create the release's tables in an empty database. */
   readonly schema: readonly Recorded[];
-  /** A replica's life before the migration. */
   readonly before: readonly Recorded[];
   readonly legacy: Legacy;
   /** A replica's life after the migration to a later release. */
   readonly after: readonly Recorded[];
 }
 
-/** Why `readSnapshot` answered undefined. */
 export const NOTHING_RECORDED =
   'nothing is before the baseline, so there is nothing to upgrade from';
 

@@ -107,7 +107,6 @@ const NO_MATTE = { probe: () => Promise.reject(new ModelError('prepare', 'no mat
 
 const foldersOf = ({ folder }: Fixture) => addingIn(folder).folders;
 
-/** Without records of checks. */
 async function filesIn(folder: string): Promise<readonly string[]> {
   const found = await readdir(folder, { recursive: true, withFileTypes: true }).catch(() => []);
   const files = found.filter(entry => !entry.isDirectory() && !/checked\.json$/.test(entry.name));

@@ -31,7 +31,6 @@ const LEAST = {
 };
 const [FILE] = LEAST.files;
 
-/** Undefined: the field is missing. */
 const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   name: [undefined, '../cutter', 'Cutter'],
   title: ['two\nlines'],

@@ -9,7 +9,6 @@ import { stockDeformable } from '../test/stock-deformable.ts';
 import { graphBytes, tinyGraph } from '../test/tiny-graph.ts';
 import { prepareGraph } from './prepare.ts';
 
-/** SHA-256 of each revision's bytes. */
 const WRITTEN: Readonly<Record<number, string>> = {
   3: '7ae7b97784945cac34ae8e22534192b72171de920d21ec178c0792b61a8a39f4',
 };

@@ -96,7 +96,6 @@ async function probe(
   return await probeGraph(file, facts, { childEnv: CACHE_ENV, ...limits });
 }
 
-/** Alphas of the person's body and of the wall. */
 async function alphasOf({ cutout }: Probe): Promise<readonly [body: number, wall: number]> {
   const { data } = await sharp(cutout).raw().toBuffer({ resolveWithObject: true });
   const alphaAt = (x: number, y: number) => data[4 * (y * 640 + x) + 3] ?? -1;
@@ -363,7 +362,6 @@ test('a graph that fails is refused with its cause, within bounds of memory and 
 
 type Refused = readonly [WarmGraph | Uint8Array, ModelErrorKind, RegExp, ProbeLimits?];
 
-/** Weights in another file. */
 function encodeWithData(file: string): Buffer {
   const model = ModelProto.decode(encodeWarm({}));
   const warm = model.graph?.initializer.find(({ name }) => name === 'warm');

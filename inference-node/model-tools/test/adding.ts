@@ -1,4 +1,3 @@
-/** `models add` with a made-up probe. */
 import { join } from 'node:path';
 import type { AddContext } from '../adding/add-model.ts';
 import type { Probe } from '../probing/probe-types.ts';

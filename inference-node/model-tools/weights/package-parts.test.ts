@@ -17,7 +17,6 @@ function header(fields: HeaderData = {}): Buffer {
   return block;
 }
 
-/** Names the next entry `long`. */
 function naming(size: number): Buffer {
   const text = '21 path=package/long\n'.padEnd(size, 'x').padEnd(Math.ceil(size / 512) * 512, '\0');
   return Buffer.concat([header({ type: 'ExtendedHeader', size }), Buffer.from(text)]);

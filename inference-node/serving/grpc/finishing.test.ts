@@ -66,7 +66,6 @@ async function sendImage(fields: Partial<MatteHeader>): Promise<MatteCaller> {
   return caller;
 }
 
-/** Keys are error codes. */
 const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
   UNSUPPORTED_OUTPUT_FORMAT: [
     { outputFormat: JPEG, finishing: plain },

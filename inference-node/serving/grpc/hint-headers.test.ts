@@ -51,7 +51,6 @@ test('hints › with as many shapes and points as a request may have are taken',
   caller.call.cancel();
 });
 
-/** Keys are error codes. */
 const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
   INVALID_PARAMETER: [
     { hints: Hints.create({ keep: Array.from({ length: 65 }, () => line(1, 1)) }) },

@@ -37,7 +37,6 @@ const test = ava.serial;
 /** Below the keepalive of server.ts, whose answer is late on a clock that leaps. */
 const DEADLINE_MS = 15_000;
 const FLOOD_CHUNKS = 5000;
-/** As in matte-exchange.ts. */
 const MESSAGES_PER_TICK_MAX = 64;
 const TINY = 'x'.repeat(512);
 

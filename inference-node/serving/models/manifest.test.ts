@@ -40,7 +40,6 @@ function withField(path: string, value: unknown): string {
   return JSON.stringify(manifest);
 }
 
-/** Undefined: the field is missing. */
 const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   name: [undefined, '../isnet'],
   version: [1, '../1'],
@@ -62,7 +61,6 @@ const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   'graph.outputName': [''],
   precisions: [['fp32', 'fp32'], ['bf16']],
   'inputSize.default': [1000],
-  // Not a multiple of 32; too large; not a number.
   'inputSize.listed': [
     [1024, 1000],
     [1024, 4096],

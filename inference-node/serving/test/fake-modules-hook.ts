@@ -1,4 +1,3 @@
-/** Preloaded into the program under test. */
 import { registerHooks } from 'node:module';
 
 const ROOMS = [

@@ -14,9 +14,7 @@ export interface GpuHost {
   /** Removed when the test ends. */
   readonly folder: string;
   readonly childEnv: Record<string, string>;
-  /** Written by faulty-gpu.ts. */
   readonly loads: string;
-  /** Lines of faulty-gpu.ts. */
   fault(...lines: string[]): Promise<void>;
 }
 

@@ -1,4 +1,3 @@
-/** A client of grpc.health.v1. */
 import { credentials, makeGenericClientConstructor, type ServiceError } from '@grpc/grpc-js';
 import { service as healthService } from 'grpc-health-check';
 

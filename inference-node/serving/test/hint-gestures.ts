@@ -56,7 +56,6 @@ export function broadStroke(thing: AlphaPlane): HintShape {
   return { line: ends, radius };
 }
 
-/** A line to and fro. */
 export function scribble(thing: AlphaPlane, radius: number, rows = 6): HintShape {
   const { top, height } = boxOf(thing);
   const line: Point[] = [];
@@ -74,7 +73,6 @@ export function scribble(thing: AlphaPlane, radius: number, rows = 6): HintShape
   return { line, radius };
 }
 
-/** Along the middle half. */
 export function middleStroke(thing: AlphaPlane, radius: number): HintShape {
   const { left, top, width, height } = boxOf(thing);
   const depths = depthsOf(thing);
@@ -103,7 +101,6 @@ export function dot(thing: AlphaPlane): HintShape {
   return { line: [point], radius: Math.max(2, depths[deepest]! / 3) };
 }
 
-/** Along the sides of its box, and across. */
 export function polygon(thing: AlphaPlane, radius: number): HintShape {
   const { left, top, width, height } = boxOf(thing);
   const [right, bottom] = [left + width - 1, top + height - 1];
@@ -141,7 +138,6 @@ export function besideStroke(thing: AlphaPlane, radius: number, over: number): H
   return { line, radius };
 }
 
-/** The first and last column in a row. */
 function endsOf({ data, width }: AlphaPlane, y: number): Point | undefined {
   const row = data.subarray(y * width, (y + 1) * width);
   const first = row.findIndex(value => value >= 200);
@@ -173,7 +169,6 @@ export function shownShare(matte: Uint8Array, { data }: AlphaPlane): number {
   return shown / all;
 }
 
-/** As a share of the thing. */
 export function changedShare(matte: Uint8Array, before: Uint8Array, { data }: AlphaPlane): number {
   let [changed, all] = [0, 0];
   for (let i = 0; i < data.length; i++) {

@@ -59,7 +59,6 @@ export async function openPool(
   return pool;
 }
 
-/** Waits for the first engine. */
 export async function openReady(...opened: Parameters<typeof openPool>) {
   const pool = await openPool(...opened);
   await pool.ready();

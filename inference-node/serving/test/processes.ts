@@ -1,4 +1,3 @@
-/** Facts about processes that tests did not start. */
 import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 

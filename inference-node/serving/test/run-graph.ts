@@ -15,7 +15,6 @@ export interface Feed {
   readonly dims: readonly number[];
 }
 
-/** On one thread. */
 export async function runOnce(
   bytes: Uint8Array,
   feeds: Readonly<Record<string, Feed>>,
@@ -38,7 +37,6 @@ export async function runOnce(
   return values;
 }
 
-/** For the CPU, on one thread. */
 export async function loadModel(
   spec: Partial<SessionSpec>,
   graph?: Uint8Array,
@@ -67,7 +65,6 @@ export function planesOf(
   return planes;
 }
 
-/** Undefined: not all are numbers. */
 export function alphaOf(
   values: readonly number[],
   activation: PreparedModel['activation'],

@@ -55,14 +55,11 @@ export interface TestNodeOptions {
   readonly callers?: Omit<ConstructorParameters<typeof Callers>[0], 'tokens' | 'isOpen'> & {
     readonly callerTokens?: readonly CallerToken[];
   };
-  /** Absent: plain text. */
   readonly credentials?: ServerCredentials;
   readonly model?: Partial<PreparedModel>;
-  /** Absent: silent. */
   readonly log?: Logger;
   /** MATTING_COMMERCIAL_USE. */
   readonly commercialUse?: CommercialUseGate;
-  /** A second model of the plan. */
   readonly opinion?: PlanRun;
   readonly bootId?: string;
   readonly tracing?: Tracing;
@@ -279,7 +276,6 @@ export class MatteCaller {
     }
   }
 
-  /** In order, without repetitions. */
   kinds(): string[] {
     const all = this.messages.map(({ message }) => message?.$case ?? 'nothing');
     return all.filter((kind, index) => kind !== all[index - 1]);

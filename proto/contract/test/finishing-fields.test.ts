@@ -373,7 +373,6 @@ const pxAround = (length: number): CropMargins => {
 };
 const WHITE = { kind: 'colour', rgba: 0xffffffff } as const;
 
-/** The refused field. undefined: accepted. */
 function refusedField(finishing: Finishing, size: Size): string | undefined {
   const { least } = frameRange(finishing, size, { turned: true });
   const refusal = frameRefusal(finishing, size, least);

@@ -1,4 +1,3 @@
-/** Sample files, encoded by sharp or built from bytes. */
 import sharp, { type Sharp } from 'sharp';
 import type { ImageHeader } from '../image-header.ts';
 
@@ -110,14 +109,12 @@ export function ispe(width: number, height: number): Buffer {
   return fullBox('ispe', 0, u32(width, height));
 }
 
-/** A HEVCDecoderConfigurationRecord up to the bit depths. */
 export function hvcC(lumaBits = 8, chromaBits = lumaBits): Buffer {
   const head = Buffer.alloc(17);
   head[0] = 1;
   return box('hvcC', head, Buffer.from([0xf8 | (lumaBits - 8), 0xf8 | (chromaBits - 8)]));
 }
 
-/** The first boxes of an AVIF or HEIC, without data. */
 export function heifOf(
   brands: readonly string[],
   items: readonly {
@@ -161,7 +158,6 @@ export function putJxlSide(bits: BitWriter, side: number): BitWriter {
   return bits.put(selector, 2).put(side - 1, JXL_RANGE_BITS[selector as 0 | 1 | 2 | 3]);
 }
 
-/** A codestream's head with both sides explicit. */
 export function jxlOf(
   width: number,
   height: number,

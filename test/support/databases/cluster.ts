@@ -34,7 +34,6 @@ export abstract class ClusterMember {
     this.#socket = place.socket;
   }
 
-  /** For the user of tests, over TCP. */
   get url(): string {
     return urlOfPort(this.port);
   }
@@ -42,19 +41,16 @@ export abstract class ClusterMember {
   /** Starts it; resolves once it is a member. */
   abstract join(): Promise<void>;
 
-  /** Asks the server itself. */
   abstract takesPart(): Promise<boolean>;
 
   takesWrites(): Promise<boolean> {
     return this.takesPart();
   }
 
-  /** `join` brings it back. */
   kill(): Promise<void> {
     return this.process.kill();
   }
 
-  /** `join` brings it back. */
   stop(): Promise<void> {
     return this.process.stop();
   }

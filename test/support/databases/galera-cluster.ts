@@ -111,7 +111,6 @@ function removeAll(directory: string): void {
 
 interface MemberPlace {
   readonly ports: readonly number[];
-  /** For group communication. */
   readonly addresses: string;
 }
 

@@ -45,7 +45,6 @@ export class GroupMember extends ClusterMember {
     return (await this.takesPart()) && (await this.#ownRow('member_role')) === 'PRIMARY';
   }
 
-  /** Planned switch: the present primary becomes a secondary. */
   override async promote(): Promise<void> {
     const id = await this.askOne('select @@server_uuid');
     await this.ask(`select group_replication_set_as_primary('${id}')`);

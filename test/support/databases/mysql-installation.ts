@@ -15,7 +15,6 @@ const PROGRAM_IN_ROOT = '/usr/sbin/mysqld';
 
 interface Installation {
   readonly program: string;
-  /** Undefined: no chroot. */
   readonly root?: string;
 }
 

@@ -6,7 +6,6 @@ import { findProgram } from '../foreign-program.ts';
 
 const run = promisify(execFile);
 const START_MS_MAX = 60_000;
-/** After SIGTERM. */
 const STOP_MS_MAX = 30_000;
 const LOG_LINES_MAX = 40;
 
@@ -58,7 +57,6 @@ export class ServerProcess {
     } finally {
       clearTimeout(timer);
     }
-    // Neither keeps the test process alive.
     child.unref();
     (child.stderr as unknown as { unref(): void }).unref();
   }
@@ -68,7 +66,7 @@ export class ServerProcess {
     return child !== undefined && child.exitCode === null && child.signalCode === null;
   }
 
-  /** Works on a frozen server too. Resolves when it has ended. */
+  /** Also kills a frozen server. */
   async kill(): Promise<void> {
     await this.#end('SIGKILL');
   }
@@ -98,7 +96,6 @@ export class ServerProcess {
   }
 }
 
-/** Runs a program of the server's family to its end. */
 export async function runToEnd(command: ServerCommand): Promise<void> {
   const [program, args] = commandLine(command);
   await run(program, args, { maxBuffer: 16 * 1024 * 1024 });

@@ -85,7 +85,6 @@ export class FaultProxy {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Oldest first. */
   get seen(): readonly SeenRequest[] {
     return this.#seen;
   }

@@ -26,7 +26,6 @@ export const IDENTITY: Identity = {
   region: 'us-east-1',
 };
 
-/** Of the SDK's credential chain. */
 export const CREDENTIALS_ENV: Readonly<Record<string, string>> = {
   AWS_ACCESS_KEY_ID: IDENTITY.accessKeyId,
   AWS_SECRET_ACCESS_KEY: IDENTITY.secretAccessKey,
@@ -58,7 +57,6 @@ export const OBJECT_STORE: ObjectStoreKind =
 
 interface UrlOptions {
   readonly prefix?: string;
-  /** Such as a FaultProxy's. */
   readonly endpoint?: string;
   readonly parameters?: Readonly<Record<string, string>>;
 }

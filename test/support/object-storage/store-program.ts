@@ -115,7 +115,6 @@ export class StoreProgram {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** On the same port and data. */
   async listen(): Promise<void> {
     const file = findStore(this.#name);
     if (file === undefined) throw new Error(`${this.#name} is not installed`);
@@ -152,7 +151,6 @@ export class StoreProgram {
     throw new Error(`no answer within ${START_MS_MAX} ms`);
   }
 
-  /** By SIGKILL; `listen` brings it back with what it acknowledged. */
   async close(): Promise<void> {
     if (this.#child !== undefined) await killChild(this.#child);
   }

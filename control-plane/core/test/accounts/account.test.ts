@@ -188,7 +188,6 @@ const limited = useTestApp(
 );
 let otherToken: string;
 
-/** @returns the seconds until the window ends */
 function assertStanding(answer: LightMyRequestResponse, kind: string, q: number, r: number) {
   assert.equal(answer.headers['ratelimit-policy'], `"${kind}";q=${q};w=60`);
   const standing = new RegExp(`^"${kind}";r=${r};t=(\\d+)$`).exec(String(answer.headers.ratelimit));

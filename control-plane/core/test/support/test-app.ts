@@ -68,7 +68,6 @@ export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
   readonly resolveHost?: ResolveHost;
   readonly onAnswered?: AppOptions['onAnswered'];
   readonly logger?: AppOptions['logger'];
-  /** Receives lost results. */
   readonly log?: Parameters<typeof composeServices>[0]['log'];
   readonly lossObserver?: Partial<LossObserver & ErasureObserver>;
 }
@@ -114,7 +113,6 @@ export class TestApp<S extends Stores = Stores> {
   accountId!: string;
   token!: string;
   sight: Sight | null = null;
-  /** Stored with each result of succeedJob. */
   thumbnail: Buffer | undefined;
   /** As GET /v1/models, the field `model` and pages see them. */
   nodes: readonly NodeSnapshot[] = [];
@@ -217,7 +215,6 @@ export class TestApp<S extends Stores = Stores> {
     this.#switches.refusal = error;
   }
 
-  /** What nodes reported; undefined: unknown. */
   advertise(nodes: readonly NodeAbility[] | undefined): void {
     this.#switches.advertised = nodes;
   }

@@ -1,4 +1,3 @@
-/** A whole control plane in this process, as main.ts opens it. */
 import type { Environment } from '@matting/program/env.ts';
 import { VERSION } from '@matting/program/version.ts';
 import { type Logger, pino } from 'pino';

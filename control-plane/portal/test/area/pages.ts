@@ -44,7 +44,6 @@ export class ReadPage {
     }));
   }
 
-  /** Undefined: the page has no form with a token. */
   get csrf(): string | undefined {
     return this.forms.map(({ fields }) => fields.get('csrf')).find(token => token !== undefined);
   }

@@ -31,7 +31,6 @@ export function multipartOf(fields: Readonly<Record<string, string>>, picture?: 
 }
 
 export interface PersonOptions {
-  /** The default address of requests. */
   readonly address?: string;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -106,7 +105,6 @@ export class Person {
     });
   }
 
-  /** The current token of the person's pages. */
   async token(): Promise<string> {
     const first = await this.get('/account/profile');
     const where = first.headers.location;

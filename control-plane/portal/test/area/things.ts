@@ -57,7 +57,6 @@ interface Of {
   readonly test: PortalApp;
   readonly accountId: string;
   readonly owner: Person;
-  /** Of the person who sends the request. */
   readonly sessionId: string;
 }
 
@@ -65,7 +64,6 @@ export type ThingName = keyof typeof MAKERS;
 export type Things = Readonly<Record<ThingName, string>>;
 export const THING_NAMES = Object.keys(MAKERS) as ThingName[];
 
-/** @param person the owner of the sessions */
 export function makeThing(
   test: PortalApp,
   name: ThingName,

@@ -1,4 +1,3 @@
-/** Guessed passwords, stolen sessions, and held forms. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';

@@ -15,7 +15,6 @@ import {
   personOfAccount,
 } from '../people.ts';
 
-/** Of `personOfAccount`. */
 function ending(
   name: 'end' | 'endOthers',
   call: (stores: Stores, userId: string, sessionId: string) => Promise<unknown>,
@@ -35,7 +34,6 @@ function ending(
   };
 }
 
-/** The account has another owner, too. */
 function ofMember(
   name: 'changeRole' | 'removeMember' | 'setPassword' | 'setLanguage',
   call: (
@@ -68,7 +66,6 @@ function ofMember(
 
 const KEY = { hash: 'a'.repeat(64), failuresMax: 100 };
 
-/** Makes an expired row, and checks that it is removed. */
 function removing(
   name: string,
   table:

@@ -70,7 +70,6 @@ export const CHANGING_USAGE: readonly ChangingMethod<Stores>[] = [
       };
     },
   },
-  /** A fault of the service returns the picture. */
   {
     name: 'queue.fail',
     which: 'of the playground',

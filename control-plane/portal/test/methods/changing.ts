@@ -1,4 +1,3 @@
-/** Every changing method of the portal's stores, and the ends of jobs. */
 import { CHANGING_JOBS, repairing } from '@matting/core/test/changing-jobs.ts';
 import { CHANGING_KEYS } from '@matting/core/test/changing-keys.ts';
 import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';

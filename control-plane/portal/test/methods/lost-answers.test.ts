@@ -1,4 +1,3 @@
-/** The database's answers are lost or late. */
 import { loseAnswers } from '@matting/core/test/losing-answers.ts';
 import ava from 'ava';
 import { PORTAL_SUITE } from './portal-suite.ts';

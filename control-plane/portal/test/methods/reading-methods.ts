@@ -1,4 +1,3 @@
-/** Every reading method of the portal's stores, on the large tables. */
 import assert from 'node:assert/strict';
 import { bounded, type Exercise } from '@matting/core/test/exercise.ts';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';

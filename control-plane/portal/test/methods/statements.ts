@@ -1,4 +1,3 @@
-/** The statements of each method of the portal's stores. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type Exercise, exercisesOf } from '@matting/core/test/exercise.ts';
@@ -31,7 +30,6 @@ const OF_LINKS = [LINKS_READS_MAX, LINKS_WHY] as const;
 /** Orders of seven days, which servers count twice. */
 const VALID_READS_MAX = 2 * 7 * ORDERS_A_DAY_MAX;
 
-/** Bounds for the rows of single methods. */
 const BOUNDS: Readonly<Record<string, readonly [readsMax: number, why: string]>> = {
   'links.create': OF_LINKS,
   'links.withdraw': OF_LINKS,

@@ -13,7 +13,6 @@ const gpu = (index: number, id: string, gigabytes = 80) => ({
 });
 const LISTED = [gpu(0, 'GPU-aaaa-1'), gpu(1, 'GPU-bbbb-2'), gpu(2, 'MIG-cccc-3')];
 
-/** A stand-in at the head of PATH. */
 async function smi(context: ExecutionContext, script: string): Promise<Record<string, string>> {
   const folder = await temporaryFolder(context);
   const file = path.join(folder, 'nvidia-smi');

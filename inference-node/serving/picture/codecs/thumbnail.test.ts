@@ -19,7 +19,6 @@ async function readThumbnail(pixels: RawPixels) {
   return { bytes: file.length, format, width, height, pixelAt };
 }
 
-/** One colour in the left half, another under the transparent half. */
 function halves(width: number, height: number): RawPixels {
   const { data } = paint(width, height, 4, x =>
     2 * x < width ? [200, 40, 40, 255] : [0, 0, 255, 0],

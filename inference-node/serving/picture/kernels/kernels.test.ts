@@ -114,7 +114,6 @@ function modelAt(
       ),
       mean(at => colour(c)(at) * opacity(at)) - elementAt(means, c) * meanAlpha,
     ]);
-    // Gauss and Jordan.
     for (const c of [0, 1, 2]) {
       const pivot = elementAt(rows, c);
       const scaled = pivot.map(value => value / elementAt(pivot, c));
@@ -388,7 +387,6 @@ const values = (floats: Float32Array) => [...floats].map(value => Math.round(val
 type Three = [Uint8Array, Uint8Array, Uint8Array];
 type Lend = (data: Parameters<typeof borrowCopy>[1]) => number;
 
-/** @param lend lends the kernel its inputs */
 function written(count: number, run: (lend: Lend, out: number) => void): number[] {
   return withMemory(borrow => {
     const out = borrow(4 * count);

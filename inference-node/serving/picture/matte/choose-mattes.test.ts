@@ -26,7 +26,6 @@ const LOST = [matteOf('subject', body(half)), matteOf('secondLook', body(half))]
 const APART = [at(LOST, 0), matteOf('secondLook', body(45))];
 const KEPT = ['0 subject', '1 secondLook'];
 
-/** Gives indexes and roles. */
 function choose(before: typeof LOST, further: readonly AlphaAt[], isLast = true) {
   const all = [...before, ...further.map(alphaAt => matteOf('secondLook', alphaAt))];
   const { mattes, settled } = chooseMattes(all, further.length, isLast);

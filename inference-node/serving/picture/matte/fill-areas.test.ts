@@ -11,7 +11,6 @@ function square(left: number, top: number, side: number, value: number): Uint8Ar
   return paint(new Uint8Array(GRID.width * GRID.height), left, top, side, side, value);
 }
 
-/** Paints in place; returns the plane. */
 function paint(
   plane: Uint8Array,
   left: number,
@@ -272,7 +271,6 @@ const ISLAND_SIZE = { width: 60, height: 40 };
 
 type PaintIsland = (x: number, y: number) => number | undefined;
 
-/** A body on the left. */
 function islandMatte(paint: PaintIsland, ground = 0): Uint8Array {
   return Uint8Array.from({ length: ISLAND_SIZE.width * ISLAND_SIZE.height }, (_, i) => {
     const x = i % ISLAND_SIZE.width;

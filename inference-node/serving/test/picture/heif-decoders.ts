@@ -1,4 +1,3 @@
-/** The decoders of HEIC that this machine has, for tests. */
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -40,7 +39,7 @@ export const TESTED_DECODERS: readonly TestedDecoder[] = (['js', 'system'] as co
   },
 }));
 
-/** Finds the decoder that starts fastest; undefined: this machine has none. */
+/** @returns undefined: this machine has none */
 export async function findTestedDecoder(): Promise<HeifDecoder | undefined> {
   return await TESTED_DECODERS.findLast(({ untested }) => !untested)?.find();
 }

@@ -27,7 +27,6 @@ import type { HeicPicture } from './heic-file.ts';
 const test = ava.serial;
 const untested = isNotTested(!existsSync(SETPRIV) && 'the fence of HEIC: there is no setpriv');
 
-/** A folder with this code as libheif-js, and a program. */
 async function standIns(t: ExecutionContext, { module = '', program = '' }) {
   const folder = await temporaryFolder(t);
   const place = path.join(folder, 'node_modules', 'libheif-js');
@@ -67,7 +66,6 @@ function useTemporary(t: ExecutionContext, folder: string): void {
   });
 }
 
-/** The message of the end of a child that runs this code. */
 async function endOf(t: ExecutionContext, kind: HeifDecoder['kind'], code: string) {
   const places = await standIns(t, { [kind === 'js' ? 'module' : 'program']: code });
   const file = kind === 'js' ? places.module : places.executable;
@@ -194,7 +192,6 @@ test.skipIf(untested)('neither has a capability, nor a way to one', async t => {
   t.true(end.includes([...none, 'NoNewPrivs:\t1'].join('\n')), end);
 });
 
-/** Whether this machine lets a process give up its network. */
 const WAYS = [['--net'], ['--net', '--map-root-user']].map(way => [
   '/usr/bin/unshare',
   ...way,

@@ -64,7 +64,6 @@ async function decode(file: Buffer, heif: HeifDecoder) {
   return { width, height, translucent, data: viewAsBytes(rgba) };
 }
 
-/** Worst error of all expected channels. */
 function worstOf(actual: { data: Buffer }, { data, channels }: Pixels): number {
   let worst = 0;
   for (let i = 0; i < data.length; i++) {

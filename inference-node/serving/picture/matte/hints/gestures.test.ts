@@ -95,7 +95,6 @@ function drawScene(size: Size, edge: Edge, seed: number): Scene {
   return { name: `${edge} ${width}x${height} ${seed}`, picture, first, second, both };
 }
 
-/** Smaller than the grid, near its size, and larger. */
 const SIZES = [
   { width: 120, height: 80 },
   { width: 400, height: 260 },
@@ -110,7 +109,6 @@ interface Drawn {
   readonly erase?: HintShape[];
 }
 
-/** As `hints_file`. */
 function fileOf(drawn: Drawn, size: Size) {
   const all = { left: 0, top: 0, ...size };
   const rgba = new Uint32Array(size.width * size.height).fill(0xff808080);

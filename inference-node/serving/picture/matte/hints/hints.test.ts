@@ -7,7 +7,6 @@ import { drawSeeds, ERASE_SEED, KEEP_BOX_SEED, KEEP_SEED, lumaOf } from './seeds
 const SIZE = { width: 96, height: 64 };
 const ALL = { left: 0, top: 0, ...SIZE };
 
-/** One number a pixel. */
 function planeOf(valueAt: (x: number, y: number) => number): Uint8Array {
   const { width, height } = SIZE;
   return Uint8Array.from({ length: width * height }, (_none, i) =>

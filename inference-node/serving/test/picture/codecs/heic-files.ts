@@ -28,7 +28,7 @@ export interface CodingOptions {
   readonly quality?: number;
 }
 
-/** Runs heif-enc. The file as it writes it: one picture, with alpha where there is some. */
+/** Runs heif-enc. */
 export async function encodeFile(
   pictures: readonly Pixels[],
   { bits = 8, chroma = '444', quality = 95 }: CodingOptions = {},
@@ -61,7 +61,6 @@ export async function encodeFile(
   }
 }
 
-/** The coded pictures of a file, those of alpha too. */
 export async function codedIn(file: Buffer): Promise<CodedPicture[]> {
   const pictures: CodedPicture[] = [];
   const items = await readFileItems(file);
@@ -130,7 +129,6 @@ export const profileBox = (profile: Buffer) => box('colr', Buffer.from('prof', '
 export const nclxBox = (primaries: number, transfer: number, matrix = 6) =>
   box('colr', Buffer.from('nclx', 'latin1'), u16(primaries, transfer, matrix), Buffer.from([0x80]));
 
-/** Nothing but the orientation, behind the offset that HEIF has before it. */
 function exifOf(orientation: number): Buffer {
   const entry = Buffer.concat([u16(0x0112, 3), u32(1), u16(orientation, 0)]);
   const tiff = Buffer.concat([Buffer.from('MM\0*', 'latin1'), u32(8), u16(1), entry, u32(0)]);
@@ -153,7 +151,6 @@ export interface HeicKind {
   /** The properties go in their order: they crop and turn the picture and its alpha. */
   readonly transforms?: readonly Buffer[];
   readonly colours?: readonly Buffer[];
-  /** The orientation in Exif. */
   readonly exif?: number;
   /** The primary item is a picture with a gain map, made of the one that is shown and the map. */
   readonly toneMapped?: boolean;

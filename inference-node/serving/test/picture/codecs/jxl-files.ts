@@ -5,7 +5,6 @@ import { at as elementAt } from '@matting/test-support/at.ts';
 import type { Samples } from '../../../picture/codecs/colour/samples.ts';
 import { loadVips } from '../../pictures.ts';
 
-/** Code points of the format. */
 export interface JxlColours {
   /** The numbers are 1 sRGB, 9 BT.2100, 11 P3; they mean nothing in grey. */
   readonly primaries: number;
@@ -51,7 +50,6 @@ export async function writeJxlFields(fields: JxlFields): Promise<Buffer> {
   const options = { lossless: true, effort: 1, keep: 'none' } as const;
   const file = codestreamOf(Buffer.from(image.jxlsaveBuffer(options)));
   const header = new HeaderWriter().put(0x0aff, 16);
-  // Sides of up to 512, no ratio.
   header
     .put(0, 1)
     .put(0, 2)

@@ -102,7 +102,6 @@ function solve(columns: Matrix, right: Vector): Vector {
 
 const WHITE: Vector = [0.3127 / 0.329, 1, (1 - 0.3127 - 0.329) / 0.329];
 
-/** XYZ of red, green and blue at full light. */
 function colorants({ xy }: Gamut): Matrix {
   const toXyz = ([x, y]: Point): Vector => [x / y, 1, (1 - x - y) / y];
   const [r, g, b] = [toXyz(xy[0]), toXyz(xy[1]), toXyz(xy[2])];
@@ -137,7 +136,6 @@ const TO_D50: Matrix = [
   [-0.0092345, 0.0150436, 0.7521316],
 ];
 
-/** Makes an ICC profile, version 2, of matrix and curves. */
 export function createRgbProfile(gamut: Gamut, curve: Curve): Buffer {
   const [red, green, blue] = colorants(gamut);
   const colorant = (xyz: Vector) => tag('XYZ ', fixed(...apply(TO_D50, xyz)));
@@ -151,7 +149,6 @@ export function createRgbProfile(gamut: Gamut, curve: Curve): Buffer {
   ]);
 }
 
-/** Makes an ICC profile, version 2, of one curve. */
 export function createGreyProfile(curve: Curve): Buffer {
   return createProfile('mntrGRAYXYZ ', [['kTRC', curve.tag]]);
 }
@@ -171,7 +168,6 @@ export function createTableProfile(kind: string): Buffer {
 
 const D50 = [0.9642, 1, 0.8249] as const;
 
-/** @param kind class, colour space, and space of connection */
 function createProfile(kind: string, colours: readonly (readonly [string, Buffer])[]): Buffer {
   const name = tag('desc', Buffer.from([0, 0, 0, 5]), Buffer.from('test\0'), Buffer.alloc(78));
   const tags: readonly (readonly [string, Buffer])[] = [

@@ -66,7 +66,6 @@ export function pngOfOneFrame(png: Buffer, width: number, height: number): Buffe
   return insertPngChunks(png, ...chunks);
 }
 
-/** Value of the pixel in the first column and row. */
 const KEYED_COLOUR = [...PICTURE.data.subarray(0, 3)];
 
 async function pngForms(): Promise<Record<string, Buffer>> {
@@ -92,7 +91,6 @@ export function riff(type: string, body: Buffer): Buffer {
   return Buffer.concat([head, body, Buffer.alloc(body.length & 1)]);
 }
 
-/** 24 bits, least significant first. */
 function u24(value: number): Buffer {
   return Buffer.from([value & 255, (value >>> 8) & 255, value >>> 16]);
 }
@@ -149,10 +147,6 @@ async function avifForms(): Promise<Record<string, Buffer>> {
 const JXL_SIGNATURE = Buffer.from('0000000c4a584c200d0a870a', 'hex');
 const JXL_FTYP = box('ftyp', Buffer.from('jxl \0\0\0\0jxl ', 'latin1'));
 
-/**
- * Puts the codestream in a container, in boxes of its own for as many parts as there are cuts, and
- * one more.
- */
 function jxlInBoxes(codestream: Buffer, cuts: readonly number[]): Buffer {
   const ends = [...cuts, codestream.length];
   const boxes = ends.map((end, i) => {
@@ -215,7 +209,6 @@ async function heicForms(): Promise<Record<string, Buffer>> {
   };
 }
 
-/** @param hasHeic whether HEIC can be read */
 export async function createForms({ hasHeic }: { readonly hasHeic: boolean }): Promise<Form[]> {
   const byFormat = {
     jpeg: await jpegForms(),

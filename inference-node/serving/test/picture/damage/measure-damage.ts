@@ -23,9 +23,7 @@ const REFUSALS: readonly ErrorCode[] = [
 ];
 
 export interface DamageOptions {
-  /** Cuts of each file, at even distances. */
   readonly cuts: number;
-  /** Bytes spoilt of each file, one at a time. */
   readonly flips: number;
   readonly seed: number;
   readonly workers: number;
@@ -35,7 +33,6 @@ export interface DamageOptions {
 
 export interface DamageCounts {
   refused: number;
-  /** The pixels of the whole file. */
   same: number;
   different: number;
 }
@@ -135,7 +132,6 @@ async function runCase(
   }
 }
 
-/** A digest of what comes out opaque, or the code of the refusal. */
 async function readPixels(pool: PicturePool, file: Buffer): Promise<string> {
   const lease = await pool.acquire('sync', NEVER);
   try {

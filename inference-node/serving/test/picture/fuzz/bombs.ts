@@ -201,7 +201,6 @@ async function otherBombs(): Promise<Record<string, Buffer>> {
   };
 }
 
-/** @param withHeic the machine can read it */
 export async function createBombs(withHeic: boolean): Promise<SeedFile[]> {
   const heic = withHeic ? heicBombs() : {};
   const all = [await pngBombs(), await jpegBombs(), await avifBombs(), heic, await otherBombs()];

@@ -39,7 +39,6 @@ export interface FuzzOptions {
 
 export interface FuzzSummary {
   readonly files: number;
-  /** The key is `picture` or an error's code. */
   readonly answers: Readonly<Record<string, number>>;
   readonly violations: readonly string[];
   readonly slowestMs: number;
@@ -156,7 +155,6 @@ async function takeThrough(lease: PictureLease, file: Buffer): Promise<string> {
   return isSame ? 'picture' : `a result of ${finished.width}x${finished.height}`;
 }
 
-/** The most that a process has had resident; 0 where nothing tells. */
 function readPeakBytes({ pid }: { readonly pid: number }): number {
   try {
     const status = readFileSync(`/proc/${pid}/status`, 'utf8');

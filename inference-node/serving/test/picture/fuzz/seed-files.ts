@@ -1,6 +1,3 @@
-/**
- * Makes whole small files of every input format and of its forms, from which the mutants are made.
- */
 import { deflateSync } from 'node:zlib';
 import { asSharp, createPng, createPngChunk, paint } from '../../pictures.ts';
 import { nclx, profileColour, writeAvifFields } from '../codecs/avif-files.ts';
@@ -60,7 +57,6 @@ async function otherwiseColoured(): Promise<Record<string, Buffer>> {
 /** heif-enc fills up smaller ones. */
 const TILE_PX = 64;
 
-/** Needs heif-enc. */
 async function heicForms(): Promise<Record<string, Buffer>> {
   const size = { width: TILE_PX, height: TILE_PX };
   const tile = paint(TILE_PX, TILE_PX, 3, (x, y) => [x * 3, y * 3, (x ^ y) & 255]);
@@ -80,7 +76,6 @@ async function heicForms(): Promise<Record<string, Buffer>> {
   };
 }
 
-/** @param withHeic the machine can write and read it */
 export async function createSeedFiles(withHeic: boolean): Promise<SeedFile[]> {
   const heic = withHeic ? await heicForms() : {};
   const others = Object.entries({ ...(await otherwiseColoured()), ...heic });
