@@ -8,25 +8,14 @@
  * node bench/picture-cost.ts [FOLDER OF PHOTOS] [--beside CHECKOUT] [--images 12] [--rounds 3]
  *   [--callers 2] [--kinds '512 px PNG to PNG']
  */
-import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import sharp from 'sharp';
 import { spentBy } from './card/service-load.ts';
-import { drawPhotos } from './photos.ts';
+import { KINDS, photosOf } from './photos.ts';
 import { PROCESS_ROLES, type ProcessRole } from './processes.ts';
 import { writeResults } from './results.ts';
 import { median, type Service } from './service.ts';
 
-const KINDS = [
-  { name: '512 px PNG to PNG', width: 512, height: 512, type: 'png', format: 'png' },
-  { name: '2 MP JPEG to PNG', width: 1920, height: 1080, type: 'jpeg', format: 'png' },
-  { name: '2 MP JPEG to WebP', width: 1920, height: 1080, type: 'jpeg', format: 'webp' },
-  { name: '12 MP JPEG to PNG', width: 4000, height: 3000, type: 'jpeg', format: 'png' },
-] as const;
-type Kind = (typeof KINDS)[number];
-
-const JPEG_QUALITY = 90;
 /** Idle processes take this long, so that their cost can be told from that of images. */
 const IDLE_MS = 5000;
 
@@ -43,24 +32,6 @@ const { values, positionals } = parseArgs({
 const images = Number(values.images);
 const callers = Number(values.callers);
 const kinds = KINDS.filter(({ name }) => values.kinds?.includes(name) ?? true);
-
-/** The same photos in every kind, cut to its shape; without a folder the drawn one. */
-async function filesOf({ width, height, type }: Kind): Promise<Buffer[]> {
-  const [folder] = positionals;
-  if (folder === undefined) {
-    const drawn = await drawPhotos();
-    return drawn.filter(photo => photo.width === width).map(({ file }) => file);
-  }
-  const names = readdirSync(folder).filter(name => name.endsWith('.jpg'));
-  return await Promise.all(
-    names.map(async name => {
-      const photo = sharp(path.join(folder, name)).rotate().removeAlpha();
-      const sized = photo.resize(width, height, { fit: 'cover' });
-      const encoded = type === 'png' ? sized.png() : sized.jpeg({ quality: JPEG_QUALITY });
-      return await encoded.toBuffer();
-    }),
-  );
-}
 
 /** Opens the service of a checkout with that checkout's own programs. */
 async function openFrom(checkout: string): Promise<Service> {
@@ -102,7 +73,7 @@ try {
   for (const checkout of checkouts) services.push(await openFrom(checkout));
   const table: Record<string, Record<string, string | number>> = {};
   for (const kind of kinds) {
-    const files = await filesOf(kind);
+    const files = await photosOf(kind, positionals[0]);
     // The first round of each does not count, since V8 compiles then.
     for (const service of services) await costOf(service, files, kind.format);
     const rounds: Cost[][] = services.map(() => []);

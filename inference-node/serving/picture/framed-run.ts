@@ -7,7 +7,7 @@ import type { MatteRole } from '../models/prepared-model.ts';
 import type { SizedAlpha } from './run-input.ts';
 import { unsureShare } from './unsure-share.ts';
 
-/** Stricter than cross-validation chose (bench/quality-framed.ts, bench/MEASUREMENTS.md). */
+/** Stricter than cross-validation chose (bench/MEASUREMENTS.md). */
 export const FRAMED_RULES = {
   /** From this unsure share of the first matte on, a run gets a frame. */
   unsureShareMin: 0.3,

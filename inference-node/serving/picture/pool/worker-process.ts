@@ -34,21 +34,21 @@ const SETTLE_TIMEOUT_MS = 10_000;
 /** An idle worker above this is replaced. A photo leaves 95 to 120 MB, JPEG XL 0.2 to 0.7 GB. */
 const IDLE_RESIDENT_BYTES_MAX = 320 * 2 ** 20;
 
-/** glibc keeps freed pixels: 541 MB after six AVIFs of 12 MP, 95 with these settings. */
-const ALLOCATOR_ENV = {
+export const WORKER_ENV = {
+  /** Threads that run the codecs: one image at a time, and the reading of its header. */
+  UV_THREADPOOL_SIZE: '2',
+  // glibc keeps freed pixels: 541 MB after six AVIFs of 12 MP, 95 with these settings.
   MALLOC_ARENA_MAX: '2',
   MALLOC_MMAP_THRESHOLD_: String(256 * 1024),
   MALLOC_TRIM_THRESHOLD_: String(1024 * 1024),
   GLIBC_TUNABLES: 'glibc.malloc.hugetlb=1',
 } as const;
-/** libuv's threads run the codecs: one image at a time, and the reading of its header. */
-const THREADS_ENV = { UV_THREADPOOL_SIZE: '2' } as const;
 /**
  * Pixels are outside V8's heap, and the worker decides when to collect. Without the last three
  * flags V8 collects everything at every few MB of pixels, and the young generation on four threads.
  * They save a fifth of a worker's processor time (bench/MEASUREMENTS.md).
  */
-const EXEC_ARGV = [
+export const WORKER_FLAGS = [
   '--expose-gc',
   '--max-old-space-size=128',
   '--max-semi-space-size=2',
@@ -121,8 +121,8 @@ export class WorkerProcess {
     this.#child = new Child<FromPictureWorker>({
       program: PROGRAM,
       args: heif === undefined ? [] : [JSON.stringify(heif)],
-      env: { ...childEnv, ...THREADS_ENV, ...ALLOCATOR_ENV },
-      execArgv: EXEC_ARGV,
+      env: { ...childEnv, ...WORKER_ENV },
+      execArgv: WORKER_FLAGS,
       killWaitMaxMs: limits.killWaitMaxMs,
       onOutput: text => output.push(text),
       onFrame: frame => this.#onFrame(frame),
