@@ -6,7 +6,7 @@
  *
  * Each of the two is a plane of cells, one vector per cell: red, green, blue, weight.
  */
-import { least, PIXEL, toFloats } from './pixel';
+import { atLeastZero, least, PIXEL, toFloats } from './pixel';
 
 /**
  * @param guide four bytes a pixel; the fourth is ignored
@@ -27,6 +27,13 @@ export function sumKnown(
   for (let y = 0; y < height; y++) {
     let cell = <usize>(y / cellPx) * <usize>cells * PIXEL;
     for (let left = 0; left < width; left += cellPx, cell += PIXEL) {
+      const four = load<u32>(alpha);
+      if (cellPx === 4 && left + 4 <= width && (four === 0 || four === 0xffffffff)) {
+        addFour(guide, (four === 0 ? background : subject) + cell);
+        guide += 16;
+        alpha += 4;
+        continue;
+      }
       let ofSubject = v128.load(subject + cell);
       let ofBackground = v128.load(background + cell);
       for (let x = left; x < least(width, left + cellPx); x++, guide += 4, alpha++) {
@@ -40,6 +47,15 @@ export function sumKnown(
       v128.store(background + cell, ofBackground);
     }
   }
+}
+
+/** Sums of bytes are exact in any order. */
+function addFour(guide: usize, cell: usize): void {
+  const bytes = v128.load(guide);
+  const pairs = i16x8.add(i16x8.extend_low_i8x16_u(bytes), i16x8.extend_high_i8x16_u(bytes));
+  const sum = i32x4.add(i32x4.extend_low_i16x8_u(pairs), i32x4.extend_high_i16x8_u(pairs));
+  const colour = f32x4.replace_lane(f32x4.convert_i32x4_u(sum), 3, 4);
+  v128.store(cell, f32x4.add(v128.load(cell), colour));
 }
 
 export function sumCells(fine: usize, width: i32, height: i32, coarse: usize): void {
@@ -75,26 +91,67 @@ export function carryOn(
   coarserWeight: f32,
   seen: usize,
 ): void {
+  if (coarser === 0) {
+    for (const end = cells + PIXEL * <usize>(width * height); cells < end; cells += PIXEL) {
+      complete(cells, f32x4.splat(0));
+    }
+    return;
+  }
   const coarseWidth = (width + 1) >> 1;
   const coarseHeight = (height + 1) >> 1;
   const weights = f32x4.splat(coarserWeight);
-  const wanted = seen === 0;
+  const quarter = f32x4.splat(0.25);
+  const rest = f32x4.splat(0.75);
+  const stride = <usize>coarseWidth * PIXEL;
   for (let y = 0; y < height; y++) {
-    for (let x = 0; x < width; x++, cells += PIXEL, seen += PIXEL) {
-      const alpha: f32 = wanted ? 0.5 : load<f32>(seen, 12);
-      if (alpha === 0 || alpha === 1) continue;
-      let sum = v128.load(cells);
-      if (coarser !== 0) {
-        const across: f32 = (<f32>x + 0.5) / 2;
-        const down: f32 = (<f32>y + 0.5) / 2;
-        const carried = between(coarser, coarseWidth, coarseHeight, across, down);
-        sum = f32x4.add(sum, f32x4.mul(carried, weights));
+    const isLower = (y & 1) === 1;
+    const upper = coarser + stride * <usize>atLeastZero((y - 1) >> 1);
+    const lower = coarser + stride * <usize>least(coarseHeight - 1, (y + 1) >> 1);
+    // The nearer of two cells has three quarters.
+    const share = isLower ? quarter : rest;
+    let upperOwn = v128.load(upper);
+    let lowerOwn = v128.load(lower);
+    let upperBefore = upperOwn;
+    let lowerBefore = lowerOwn;
+    for (let x = 0; x < width; x += 2) {
+      const next = PIXEL * <usize>least(coarseWidth - 1, (x >> 1) + 1);
+      const upperNext = v128.load(upper + next);
+      const lowerNext = v128.load(lower + next);
+      if (isWanted(seen)) {
+        const above = mix(upperBefore, upperOwn, rest);
+        const below = mix(lowerBefore, lowerOwn, rest);
+        complete(cells, f32x4.mul(mix(above, below, share), weights));
       }
-      const weight = f32x4.extract_lane(sum, 3);
-      if (weight === 0) continue;
-      v128.store(cells, f32x4.mul(sum, f32x4.splat(1 / weight)));
+      cells += PIXEL;
+      if (seen !== 0) seen += PIXEL;
+      if (x + 1 < width) {
+        if (isWanted(seen)) {
+          const above = mix(upperOwn, upperNext, quarter);
+          const below = mix(lowerOwn, lowerNext, quarter);
+          complete(cells, f32x4.mul(mix(above, below, share), weights));
+        }
+        cells += PIXEL;
+        if (seen !== 0) seen += PIXEL;
+      }
+      upperBefore = upperOwn;
+      lowerBefore = lowerOwn;
+      upperOwn = upperNext;
+      lowerOwn = lowerNext;
     }
   }
+}
+
+function isWanted(seen: usize): bool {
+  if (seen === 0) return true;
+  const alpha = load<f32>(seen, 12);
+  return alpha !== 0 && alpha !== 1;
+}
+
+/** Turns a cell's sums into means, if it or the carried colour is known. */
+function complete(cell: usize, carried: v128): void {
+  const sum = f32x4.add(v128.load(cell), carried);
+  const weight = f32x4.extract_lane(sum, 3);
+  if (weight !== 0) v128.store(cell, f32x4.mul(sum, f32x4.splat(1 / weight)));
 }
 
 /** @param x, y in cells, from the plane's edge */
@@ -115,6 +172,13 @@ function between(cells: usize, width: i32, height: i32, x: f32, y: f32): v128 {
 
 function mix(one: v128, other: v128, share: v128): v128 {
   return f32x4.add(one, f32x4.mul(f32x4.sub(other, one), share));
+}
+
+/** Of sixteen. */
+function anySoft(alpha: usize, sure: i32): bool {
+  const bytes = v128.load(alpha);
+  const above = i8x16.ge_u(bytes, i8x16.splat(<i8>sure));
+  return v128.any_true(v128.and(above, i8x16.le_u(bytes, i8x16.splat(<i8>(255 - sure)))));
 }
 
 function dot(one: v128, other: v128): f32 {
@@ -151,6 +215,12 @@ export function applySides(
   const scale: f32 = 1 / <f32>cellPx;
   for (let y = 0; y < height; y++) {
     for (let x = 0; x < width; x++, guide += 4, alpha++) {
+      while (x + 16 <= width && !anySoft(alpha, sure)) {
+        x += 16;
+        guide += 64;
+        alpha += 16;
+      }
+      if (x === width) break;
       const value = <i32>load<u8>(alpha);
       if (value < sure || value > 255 - sure) continue;
       const across: f32 = (<f32>x + 0.5) * scale;

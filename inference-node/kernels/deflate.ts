@@ -9,6 +9,8 @@ const END_OF_BLOCK: usize = 256;
 const RUN_MIN: usize = 8;
 const RUN_MAX: usize = 258;
 const ADLER_BASE: u64 = 65_521;
+/** With more, a lane of adler32 could overflow. */
+const VECTORS_MAX: usize = 256;
 
 /** Length of the run of the byte before `at`; 0 if shorter than 8. */
 function runAt(at: usize, end: usize): usize {
@@ -98,16 +100,32 @@ export function writeSymbols(
 export function adler32(bytes: usize, length: i32, sum: u32): u32 {
   let a = <u64>(sum & 0xffff);
   let b = <u64>(sum >> 16);
-  for (const end = bytes + <usize>length; bytes < end; ) {
-    // Takes eight zeros at once, since most of a cut-out is empty.
-    if (bytes + 8 <= end && load<u64>(bytes) === 0) {
-      b += 8 * a;
-      bytes += 8;
-      continue;
+  const end = bytes + <usize>length;
+  while (bytes + BYTES <= end) {
+    const vectors = min(VECTORS_MAX, (end - bytes) / BYTES);
+    let sums = i32x4.splat(0);
+    let before = sums;
+    let weighted = sums;
+    for (const to = bytes + BYTES * vectors; bytes < to; bytes += BYTES) {
+      before = i32x4.add(before, sums);
+      const data = v128.load(bytes);
+      const low = i16x8.extend_low_i8x16_u(data);
+      const high = i16x8.extend_high_i8x16_u(data);
+      sums = i32x4.add(sums, i32x4.extadd_pairwise_i16x8_u(i16x8.add(low, high)));
+      weighted = i32x4.add(weighted, i32x4.dot_i16x8_s(low, i16x8(16, 15, 14, 13, 12, 11, 10, 9)));
+      weighted = i32x4.add(weighted, i32x4.dot_i16x8_s(high, i16x8(8, 7, 6, 5, 4, 3, 2, 1)));
     }
+    b += <u64>(BYTES * vectors) * a + <u64>BYTES * sumOfLanes(before) + sumOfLanes(weighted);
+    a += sumOfLanes(sums);
+  }
+  for (; bytes < end; bytes++) {
     a += load<u8>(bytes);
     b += a;
-    bytes += 1;
   }
   return ((<u32>(b % ADLER_BASE)) << 16) | <u32>(a % ADLER_BASE);
+}
+
+function sumOfLanes(lanes: v128): u64 {
+  const pairs = i64x2.add(i64x2.extend_low_i32x4_u(lanes), i64x2.extend_high_i32x4_u(lanes));
+  return <u64>i64x2.extract_lane(pairs, 0) + <u64>i64x2.extract_lane(pairs, 1);
 }

@@ -10,7 +10,7 @@ import type { RawPixels } from '../rgba-picture.ts';
 import { deflateRuns } from './huffman.ts';
 
 const SEARCH = { level: 2, finishFlush: constants.Z_SYNC_FLUSH };
-const STRIP_BYTES = 256 * 1024;
+const STRIP_BYTES = 512 * 1024;
 const CHUNK_OVERHEAD_BYTES = 12;
 
 /** Sample of filtered rows; the search finds repeats only in consecutive ones. */

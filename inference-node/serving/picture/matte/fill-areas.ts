@@ -274,8 +274,9 @@ export function findAreas(mattes: readonly AreaMatte[], size: Size): Area[] {
   const areas: number[][] = [];
   for (let cell = 0; cell < labels.length; cell++) {
     const label = labels[cell]!;
+    if (label === 0) continue;
     while (areas.length < label) areas.push([]);
-    areas[label - 1]?.push(cell);
+    areas[label - 1]!.push(cell);
   }
   const border = borderCells(size);
   return areas
@@ -286,23 +287,27 @@ export function findAreas(mattes: readonly AreaMatte[], size: Size): Area[] {
 function markUndecided(mattes: readonly AreaMatte[]): Uint8Array {
   const [subject] = mattes;
   if (subject === undefined) throw new Error('areas without a matte');
-  return subject.alpha.map((_, cell) => {
-    let least = 255;
-    let most = 0;
-    let half = false;
-    for (const { alpha, decides } of mattes) {
-      const value = alpha[cell] ?? 0;
-      least = Math.min(least, value);
-      most = Math.max(most, value);
-      if (decides && value > CLEAR_TO && value < WHOLE_FROM) half = true;
+  const least = Uint8Array.from(subject.alpha);
+  const most = Uint8Array.from(subject.alpha);
+  const undecided = new Uint8Array(least.length);
+  for (const { alpha, decides } of mattes) {
+    for (let cell = 0; cell < undecided.length; cell++) {
+      const value = alpha[cell]!;
+      if (value < least[cell]!) least[cell] = value;
+      if (value > most[cell]!) most[cell] = value;
+      if (decides && value > CLEAR_TO && value < WHOLE_FROM) undecided[cell] = 1;
     }
-    return half || most - least > DIFFER ? 1 : 0;
-  });
+  }
+  for (let cell = 0; cell < undecided.length; cell++) {
+    if (most[cell]! - least[cell]! > DIFFER) undecided[cell] = 1;
+  }
+  return undecided;
 }
 
 /** Labels from 1 on; 0 outside. A core is undecided in its whole square of REACH. */
 function labelCores(undecided: Uint8Array, size: Size): Int32Array {
   const core = erode(undecided, size);
+  const { width } = size;
   const labels = new Int32Array(core.length);
   const stack: number[] = [];
   let label = 0;
@@ -311,12 +316,17 @@ function labelCores(undecided: Uint8Array, size: Size): Int32Array {
     label += 1;
     labels[seed] = label;
     stack.push(seed);
+    const visit = (cell: number) => {
+      if (core[cell] !== 1 || labels[cell] !== 0) return;
+      labels[cell] = label;
+      stack.push(cell);
+    };
     for (let from = stack.pop(); from !== undefined; from = stack.pop()) {
-      for (const to of neighbours(from, size)) {
-        if (core[to] !== 1 || labels[to] !== 0) continue;
-        labels[to] = label;
-        stack.push(to);
-      }
+      const x = from % width;
+      if (x > 0) visit(from - 1);
+      if (x < width - 1) visit(from + 1);
+      if (from >= width) visit(from - width);
+      if (from + width < core.length) visit(from + width);
     }
   }
   return labels;
@@ -325,14 +335,17 @@ function labelCores(undecided: Uint8Array, size: Size): Int32Array {
 /** Cells beyond the border count as marked, since a body continues there. */
 function erode(marked: Uint8Array, { width, height }: Size): Uint8Array {
   return withMemory(borrow => {
-    const open = borrowCopy(
-      borrow,
-      Uint8Array.from(marked, mark => 1 - mark),
-    );
+    const open = borrowCopy(borrow, inverted(marked));
     const [scratch, near] = [borrow(marked.length), borrow(marked.length)];
     kernels.widen(open, width, height, REACH, scratch, near);
-    return bytesAt(near, marked.length).map(isNear => 1 - isNear);
+    return inverted(bytesAt(near, marked.length));
   });
+}
+
+function inverted(marks: Uint8Array): Uint8Array {
+  const others = new Uint8Array(marks.length);
+  for (let cell = 0; cell < marks.length; cell++) others[cell] = 1 - marks[cell]!;
+  return others;
 }
 
 function neighbours(cell: number, { width, height }: Size): number[] {
