@@ -6,12 +6,13 @@
  * A level is three planes of vectors, row by row: `seen` (colour 0 to 255, alpha 0 to 1),
  * `foreground` and `background` (colours; the fourth lane is undefined).
  */
-import { PIXEL, toBytes, toFloats } from './pixel';
+import { atLeastZero, least, PIXEL, toBytes, toFloats } from './pixel';
 
 /**
  * Improves both colours in place, pixel by pixel, from the neighbours' newest values. Solves a 2x2
  * system for a pixel's foreground and background, with one matrix for all channels.
  * @param softOnly leaves fully opaque and fully transparent pixels unchanged
+ * @param spans of the rows, from loadRows: pixels outside are not read; 0: all are soft
  * @param smoothness weight between neighbours of the same alpha
  * @param gradientWeight weight added for a step of alpha from 0 to 1
  */
@@ -23,6 +24,7 @@ export function relax(
   height: i32,
   rounds: i32,
   softOnly: bool,
+  spans: usize,
   smoothness: f32,
   gradientWeight: f32,
 ): void {
@@ -32,7 +34,8 @@ export function relax(
       const row = <usize>y * stride;
       const up = y > 0 ? row - stride : row;
       const down = y < height - 1 ? row + stride : row;
-      for (let x = 0; x < width; x++) {
+      const end = spans === 0 ? width : endOf(spans, y);
+      for (let x = spans === 0 ? 0 : firstOf(spans, y); x < end; x++) {
         const at = row + <usize>x * PIXEL;
         const pixel = v128.load(seen + at);
         const a = f32x4.extract_lane(pixel, 3);
@@ -142,34 +145,80 @@ export function enlarge(coarse: usize, fine: usize, width: i32, height: i32): vo
   }
 }
 
+/** Of a row: its first soft pixel (int32) and the end of its last; `width` and 0 if none is soft. */
+const SPAN: usize = 8;
+
+function firstOf(spans: usize, row: i32): i32 {
+  return load<i32>(spans + SPAN * <usize>row);
+}
+
+function endOf(spans: usize, row: i32): i32 {
+  return load<i32>(spans + SPAN * <usize>row, 4);
+}
+
+function findSpan(alpha: usize, width: i32, clearTo: i32, opaqueFrom: i32, span: usize): void {
+  let first = 0;
+  while (first < width && !isSoft(alpha + <usize>first, clearTo, opaqueFrom)) first++;
+  let end = width;
+  while (end > first && !isSoft(alpha + <usize>end - 1, clearTo, opaqueFrom)) end--;
+  store<i32>(span, first);
+  store<i32>(span, first === width ? 0 : end, 4);
+}
+
+function isSoft(alpha: usize, clearTo: i32, opaqueFrom: i32): bool {
+  const opacity = <i32>load<u8>(alpha);
+  return opacity > clearTo && opacity < opaqueFrom;
+}
+
 /**
- * A certain pixel starts with its own colour, others with the grid's.
- * @param cells for each pixel its cell in the grid's rows
+ * Loads soft pixels and their neighbours. A certain pixel starts with its own colour, others with
+ * the grid's.
+ * @param stride of `pixels` and `alpha`
+ * @param cells for each column its cell in the grid's rows
+ * @param cellRows for each row the offset of its cells in the grid's planes, in bytes
  * @param clearTo, opaqueFrom alpha (0 to 255) up to or from here is certain
+ * @param spans of the rows, written
  */
-export function loadRow(
+export function loadRows(
   pixels: usize,
   alpha: usize,
-  count: i32,
+  stride: i32,
+  width: i32,
+  height: i32,
   cells: usize,
+  cellRows: usize,
   gridForeground: usize,
   gridBackground: usize,
   clearTo: i32,
   opaqueFrom: i32,
+  spans: usize,
   seen: usize,
   foreground: usize,
   background: usize,
 ): void {
-  for (let x: usize = 0; x < <usize>count; x++) {
-    const colour = toFloats(v128.load32_zero(pixels + 4 * x));
-    const opacity = <i32>load<u8>(alpha + x);
-    const cell = <usize>load<i32>(cells + 4 * x) * PIXEL;
-    const clear = opacity <= clearTo;
-    const opaque = opacity >= opaqueFrom;
-    const a: f32 = clear ? 0 : opaque ? 1 : <f32>opacity / 255;
-    v128.store(seen + x * PIXEL, f32x4.replace_lane(colour, 3, a));
-    v128.store(foreground + x * PIXEL, opaque ? colour : v128.load(gridForeground + cell));
-    v128.store(background + x * PIXEL, clear ? colour : v128.load(gridBackground + cell));
+  for (let y = 0; y < height; y++) {
+    const row = alpha + <usize>(y * stride);
+    findSpan(row, width, clearTo, opaqueFrom, spans + SPAN * <usize>y);
+  }
+  for (let y = 0; y < height; y++) {
+    const above = atLeastZero(y - 1);
+    const below = least(height - 1, y + 1);
+    const first = least(firstOf(spans, y), least(firstOf(spans, above), firstOf(spans, below))) - 1;
+    const last = max(endOf(spans, y), max(endOf(spans, above), endOf(spans, below)));
+    const cellRow = <usize>load<i32>(cellRows + 4 * <usize>y);
+    for (let x = atLeastZero(first); x < least(width, last + 1); x++) {
+      const from = <usize>(y * stride + x);
+      const colour = toFloats(v128.load32_zero(pixels + 4 * from));
+      const opacity = <i32>load<u8>(alpha + from);
+      const cell = cellRow + <usize>load<i32>(cells + 4 * <usize>x) * PIXEL;
+      const clear = opacity <= clearTo;
+      const opaque = opacity >= opaqueFrom;
+      const a: f32 = clear ? 0 : opaque ? 1 : <f32>opacity / 255;
+      const to = <usize>(y * width + x) * PIXEL;
+      v128.store(seen + to, f32x4.replace_lane(colour, 3, a));
+      v128.store(foreground + to, opaque ? colour : v128.load(gridForeground + cell));
+      v128.store(background + to, clear ? colour : v128.load(gridBackground + cell));
+    }
   }
 }
 
@@ -197,47 +246,56 @@ export function takeCertain(
 }
 
 /**
- * Mixes the estimate into a row of the picture, in place. Its weight is alpha, and rises towards 1
+ * Mixes the estimate into rows of the picture, in place. Its weight is alpha, and rises towards 1
  * the better both estimated colours agree with the certain ones around: with a wrong alpha one of
  * them is unlike its surroundings. Only soft pixels that are opaque in the file change.
- * @param cells for each pixel its cell in the rows of certain colours
+ * @param stride of `pixels` and `alpha`; `levelStride` of the estimates
+ * @param cells, cellRows as of loadRows
  * @param subject, ground certain colours; weight 0: unknown
  * @param likeSubject, likeGround difference at which the agreement is half, relative to the
  * difference of both estimates
  * @param differMin added to the latter difference, for noise
  */
-export function storeRow(
+export function storeRows(
   pixels: usize,
   alpha: usize,
-  count: i32,
+  stride: i32,
+  width: i32,
+  height: i32,
   foreground: usize,
   background: usize,
+  levelStride: i32,
   clearTo: i32,
   opaqueFrom: i32,
   cells: usize,
+  cellRows: usize,
   subject: usize,
   ground: usize,
   likeSubject: f32,
   likeGround: f32,
   differMin: f32,
 ): void {
-  for (let x: usize = 0; x < <usize>count; x++) {
-    const opacity = <i32>load<u8>(alpha + x);
-    if (opacity <= clearTo || opacity >= opaqueFrom) continue;
-    const pixel = load<u32>(pixels + 4 * x);
-    if (pixel >>> 24 !== 255) continue;
-    const colour = toFloats(i32x4.splat(pixel));
-    const front = v128.load(foreground + x * PIXEL);
-    const rear = v128.load(background + x * PIXEL);
-    const cell = <usize>load<i32>(cells + 4 * x) * PIXEL;
-    const differ = differMin + difference(front, rear);
-    const agreed =
-      agreement(front, v128.load(subject + cell), differ * likeSubject) *
-      agreement(rear, v128.load(ground + cell), differ * likeGround);
-    const share: f32 = <f32>opacity / 255;
-    const trust = f32x4.splat(share + (1 - share) * agreed);
-    const mixed = f32x4.add(colour, f32x4.mul(f32x4.sub(front, colour), trust));
-    store<u32>(pixels + 4 * x, i32x4.extract_lane(toBytes(mixed), 0) | 0xff000000);
+  for (let y = 0; y < height; y++) {
+    const cellRow = <usize>load<i32>(cellRows + 4 * <usize>y);
+    for (let x = 0; x < width; x++) {
+      const to = <usize>(y * stride + x);
+      if (!isSoft(alpha + to, clearTo, opaqueFrom)) continue;
+      const pixel = load<u32>(pixels + 4 * to);
+      if (pixel >>> 24 !== 255) continue;
+      const colour = toFloats(i32x4.splat(pixel));
+      const from = <usize>(y * levelStride + x) * PIXEL;
+      const front = v128.load(foreground + from);
+      const rear = v128.load(background + from);
+      const cell = cellRow + <usize>load<i32>(cells + 4 * <usize>x) * PIXEL;
+      const differ = differMin + difference(front, rear);
+      const agreed =
+        agreement(front, v128.load(subject + cell), differ * likeSubject) *
+        agreement(rear, v128.load(ground + cell), differ * likeGround);
+      const share: f32 = <f32>load<u8>(alpha + to) / 255;
+      const trust = f32x4.splat(share + (1 - share) * agreed);
+      const mixed = f32x4.add(colour, f32x4.mul(f32x4.sub(front, colour), trust));
+      store<u32>(pixels + 4 * to, i32x4.extract_lane(toBytes(mixed), 0) | 0xff000000);
+    }
   }
 }
 

@@ -502,7 +502,7 @@ test('rows of the picture › layOver: composites over the cell beneath; hidden 
   t.deepEqual(out, [9, 99, 199, 255, 1, 3, 3, 0, 180, 80, 10, 51, 200, 100, 0, 0]);
 });
 
-test("rows of the picture › loadRow: certain pixels get their own colour, the others their cell's", t => {
+test("rows of the picture › loadRows: certain pixels get their own colour, the others their cell's", t => {
   const { seen, foreground, background } = withMemory(borrow => {
     const rgb = [1, 2, 3, 255, 4, 5, 6, 255, 7, 8, 9, 255];
     const pixels = borrowCopy(borrow, Uint8Array.from(rgb));
@@ -515,15 +515,19 @@ test("rows of the picture › loadRow: certain pixels get their own colour, the 
       );
     const grid = { foreground: cellsOf(100), background: cellsOf(200) };
     const [seen, foreground, background] = [borrow(16 * 3), borrow(16 * 3), borrow(16 * 3)];
-    kernels.loadRow(
+    kernels.loadRows(
       pixels,
       alpha,
       3,
+      3,
+      1,
       cells,
+      borrowCopy(borrow, Int32Array.of(0)),
       grid.foreground,
       grid.background,
       5,
       250,
+      borrow(8),
       seen,
       foreground,
       background,
@@ -537,7 +541,7 @@ test("rows of the picture › loadRow: certain pixels get their own colour, the 
   t.deepEqual(three(background), ['1 2 3', '200 201 202', '210 211 212']);
 });
 
-test('rows of the picture › storeRow: alpha and agreement weigh the estimate; certain and translucent pixels stay', t => {
+test('rows of the picture › storeRows: alpha and agreement weigh the estimate; certain and translucent pixels stay', t => {
   const kept = [100, 100, 100, 255];
   const rgba = [...kept, ...kept, 100, 0, 250, 255, ...kept, 9, 9, 9, 128];
   const out = changed(rgba, (lend, pixels) => {
@@ -546,8 +550,9 @@ test('rows of the picture › storeRow: alpha and agreement weigh the estimate; 
     const cells = lend(Int32Array.of(0, 0, 0, 1, 0));
     const colours = (value: number) => lend(Float32Array.of(value, value, value, 1, 0, 0, 0, 0));
     const [foreground = 0, background = 0] = planes;
-    const seen = [foreground, background, 5, 250, cells] as const;
-    kernels.storeRow(pixels, alpha, 5, ...seen, colours(218), colours(112), 0.15, 0.1, 20);
+    const seen = [foreground, background, 5, 5, 250, cells, lend(Int32Array.of(0))] as const;
+    const known = [colours(218), colours(112), 0.15, 0.1, 20] as const;
+    kernels.storeRows(pixels, alpha, 5, 5, 1, ...seen, ...known);
   });
   // Both agree by half: 0.4 + 0.6 * 0.25 of the way.
   t.deepEqual(out, [...kept, ...kept, 155, 110, 222, 255, 200, 200, 200, 255, 9, 9, 9, 128]);

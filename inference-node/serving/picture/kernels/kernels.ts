@@ -48,7 +48,7 @@ interface Kernels {
   keptShares: Answer<4>;
   layOnto: Kernel<3>;
   layOver: Kernel<4>;
-  loadRow: Kernel<11>;
+  loadRows: Kernel<15>;
   lower: Kernel<4>;
   meansOfSamples: Kernel<8>;
   meanOfCells: Kernel<4>;
@@ -57,10 +57,10 @@ interface Kernels {
   premultiply: Kernel<3>;
   raise: Kernel<4>;
   raiseTo: Kernel<3>;
-  relax: Kernel<9>;
+  relax: Kernel<10>;
   resampleGrey: Kernel<14>;
   scaleBytes: Kernel<3>;
-  storeRow: Kernel<13>;
+  storeRows: Kernel<17>;
   sumCells: Kernel<4>;
   sumKnown: Kernel<8>;
   takeCertain: Kernel<6>;

@@ -35,9 +35,12 @@ export function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
   kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
 }
 
-/** @param softOnly leaves opaque and transparent pixels unchanged */
-export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
+/**
+ * @param softOnly leaves opaque and transparent pixels unchanged
+ * @param spans address of the rows' soft spans; 0: all of each row
+ */
+export function relax(level: ColourLevel, rounds: number, softOnly: boolean, spans = 0): void {
   const { seen, foreground, background, width, height } = level;
-  const rules = [rounds, Number(softOnly), SMOOTHNESS, GRADIENT_WEIGHT] as const;
+  const rules = [rounds, Number(softOnly), spans, SMOOTHNESS, GRADIENT_WEIGHT] as const;
   kernels.relax(seen, foreground, background, width, height, ...rules);
 }

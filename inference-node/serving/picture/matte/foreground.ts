@@ -6,13 +6,14 @@
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
   type Borrow,
+  borrowCopy,
   bytesAt,
   kernels,
   pixelsAt,
   VECTOR_BYTES,
   withMemory,
 } from '../kernels/kernels.ts';
-import { freePixels, type RgbaPicture } from '../rgba-picture.ts';
+import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
 import {
   borrowLevel,
@@ -30,8 +31,6 @@ const GRID_PIXELS_MAX = 362 * 362;
 /** A tile is solved with this margin on each side. */
 const TILE_PX = 128;
 const HALO_PX = 8;
-/** Columns solved at once; bounds the kernels' memory. */
-const PART_PX = 64 * TILE_PX;
 /** Up to this side a level can have many rounds. */
 const SMALL_SIDE_PX = 32;
 const ROUNDS_SMALL = 10;
@@ -80,28 +79,12 @@ interface Source {
 }
 
 function solveTiles(borrow: Borrow, source: Source, onGrid: GridColours): void {
-  const { width, height, rgba } = source.picture;
-  const rows = TILE_PX + 2 * HALO_PX;
-  // Original rows, since tiles read margins that other tiles have already overwritten.
-  const strip = new Uint32Array(width * Math.min(height, rows));
+  const { width, height } = source.picture;
   const tiles = new TileSolver(borrow, source, onGrid);
-  let loadedTop = 0;
-  let loadedBottom = 0;
   for (let top = 0; top < height; top += TILE_PX) {
     const bottom = Math.min(height, top + TILE_PX);
-    const wantedTop = Math.max(0, top - HALO_PX);
-    const wantedBottom = Math.min(height, bottom + HALO_PX);
-    strip.copyWithin(0, (wantedTop - loadedTop) * width, (loadedBottom - loadedTop) * width);
-    const fresh = rgba.subarray(loadedBottom * width, wantedBottom * width);
-    strip.set(fresh, (loadedBottom - wantedTop) * width);
-    loadedTop = wantedTop;
-    loadedBottom = wantedBottom;
-    for (let left = 0; left < width; left += PART_PX) {
-      const inner = { left, top, right: Math.min(width, left + PART_PX), bottom };
-      tiles.solveAll(strip, outside(inner, source.picture), inner);
-    }
+    tiles.solveAll({ left: 0, top, right: width, bottom });
   }
-  freePixels(strip);
 }
 
 /** Right and bottom are exclusive. */
@@ -202,115 +185,130 @@ class TileSolver {
   readonly #source: Source;
   readonly #onGrid: GridColours;
   readonly #level: ColourLevel;
-  /** Addresses of a part of a strip: what tiles read, and what they write. */
+  /** Addresses of a strip: what tiles read, and what they write. */
   readonly #seen: number;
   readonly #made: number;
   readonly #opacities: number;
+  readonly #spans: number;
+  /** Address: for each row of the picture the offset of its cells in the grid's planes. */
+  readonly #cellRows: number;
+  /** The margin above a strip, as it was before the tiles there were written. */
+  #above: Uint32Array;
+  #nextAbove: Uint32Array;
 
   constructor(borrow: Borrow, source: Source, onGrid: GridColours) {
     this.#source = source;
     this.#onGrid = onGrid;
+    const { grid, picture } = source;
     const side = TILE_PX + 2 * HALO_PX;
     this.#level = borrowLevel(borrow, { width: side, height: side });
-    const pixels = side * (Math.min(source.picture.width, PART_PX) + 2 * HALO_PX);
-    this.#seen = borrow(4 * pixels);
-    this.#made = borrow(4 * pixels);
-    this.#opacities = borrow(pixels);
+    this.#seen = borrow(4 * side * picture.width);
+    this.#made = borrow(4 * side * picture.width);
+    this.#opacities = borrow(side * picture.width);
+    this.#spans = borrow(2 * 4 * side);
+    const cellRows = new Int32Array(picture.height);
+    for (let y = 0; y < cellRows.length; y++) {
+      cellRows[y] = cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
+    }
+    this.#cellRows = borrowCopy(borrow, cellRows);
+    this.#above = new Uint32Array(HALO_PX * picture.width);
+    this.#nextAbove = new Uint32Array(HALO_PX * picture.width);
   }
 
-  /** @param strip rows from the first of `outer` on */
-  solveAll(strip: Uint32Array, outer: Tile, inner: Tile): void {
+  /** Call it for each strip, from top to bottom. */
+  solveAll(strip: Tile): void {
     const { picture, alpha } = this.#source;
     const { width, rgba } = picture;
-    const stride = outer.right - outer.left;
-    const count = stride * (outer.bottom - outer.top);
-    const from = outer.top * width;
-    copyRows(alpha.subarray(from), width, outer.left, bytesAt(this.#opacities, count), stride);
-    const innerAt = (inner.top - outer.top) * stride + inner.left - outer.left;
-    const innerSize = [inner.right - inner.left, inner.bottom - inner.top] as const;
-    if (!hasSoftAt(this.#opacities + innerAt, stride, ...innerSize)) return;
-    const made = pixelsAt(this.#made, count);
-    copyRows(strip, width, outer.left, made, stride);
-    pixelsAt(this.#seen, count).set(made);
-    this.#hide(outer, stride);
-    for (let left = inner.left; left < inner.right; left += TILE_PX) {
-      const tile = { ...inner, left, right: Math.min(inner.right, left + TILE_PX) };
-      this.#solve(tile, outer, stride);
+    const { top, bottom } = outside(strip, picture);
+    const [from, to] = [top * width, bottom * width];
+    const margin = strip.top - top;
+    const kept = Math.max(0, strip.bottom - HALO_PX) * width;
+    this.#nextAbove.set(rgba.subarray(kept, strip.bottom * width));
+    bytesAt(this.#opacities, to - from).set(alpha.subarray(from, to));
+    const inside = this.#opacities + margin * width;
+    if (hasSoftAt(inside, width, width, strip.bottom - strip.top)) {
+      const made = pixelsAt(this.#made, to - from);
+      made.set(rgba.subarray(from, to));
+      made.set(this.#above.subarray(0, margin * width));
+      pixelsAt(this.#seen, to - from).set(made);
+      this.#hide(top, bottom);
+      this.#solveTiles(strip, top);
     }
-    for (let y = inner.top; y < inner.bottom; y++) {
-      const at = (y - outer.top) * stride + inner.left - outer.left;
-      rgba.set(made.subarray(at, at + innerSize[0]), y * width + inner.left);
+    [this.#above, this.#nextAbove] = [this.#nextAbove, this.#above];
+  }
+
+  #solveTiles(strip: Tile, top: number): void {
+    const { rgba, width } = this.#source.picture;
+    let [first, end] = [width, 0];
+    for (let left = 0; left < width; left += TILE_PX) {
+      const tile = { ...strip, left, right: Math.min(width, left + TILE_PX) };
+      if (!this.#solve(tile, top)) continue;
+      first = Math.min(first, left);
+      end = tile.right;
+    }
+    for (let y = strip.top; y < strip.bottom && first < end; y++) {
+      const made = this.#made + 4 * ((y - top) * width + first);
+      rgba.set(pixelsAt(made, end - first), y * width + first);
     }
   }
 
-  #hide({ left, top, bottom }: Tile, stride: number): void {
-    const { beneath } = this.#source;
+  #hide(top: number, bottom: number): void {
+    const { beneath, picture } = this.#source;
     if (beneath === undefined) return;
+    const { width } = picture;
     for (let y = top; y < bottom; y++) {
-      layOver(beneath, this.#seen + 4 * (y - top) * stride, y, left, stride);
+      layOver(beneath, this.#seen + 4 * (y - top) * width, y, 0, width);
     }
   }
 
-  #solve(inner: Tile, part: Tile, stride: number): void {
+  /** False: no pixel is soft. */
+  #solve(inner: Tile, stripTop: number): boolean {
     const { picture, grid } = this.#source;
+    const stride = picture.width;
     const { estimated, subject, ground } = this.#onGrid;
-    const offset = (x: number, y: number) => (y - part.top) * stride + x - part.left;
-    const innerAt = this.#opacities + offset(inner.left, inner.top);
+    const offset = ({ left, top }: Tile) => (top - stripTop) * stride + left;
     const count = inner.right - inner.left;
-    if (!hasSoftAt(innerAt, stride, count, inner.bottom - inner.top)) return;
+    const rows = inner.bottom - inner.top;
+    const innerAt = offset(inner);
+    if (!hasSoftAt(this.#opacities + innerAt, stride, count, rows)) return false;
     const outer = outside(inner, picture);
+    const outerAt = offset(outer);
     const width = outer.right - outer.left;
     const level = { ...this.#level, width, height: outer.bottom - outer.top };
-    for (let y = outer.top; y < outer.bottom; y++) {
-      const from = offset(outer.left, y);
-      const gridRow = cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
-      const at = (y - outer.top) * width * VECTOR_BYTES;
-      kernels.loadRow(
-        this.#seen + 4 * from,
-        this.#opacities + from,
-        width,
-        grid.cells + 4 * outer.left,
-        estimated.foreground + gridRow,
-        estimated.background + gridRow,
-        ...CERTAIN,
-        level.seen + at,
-        level.foreground + at,
-        level.background + at,
-      );
-    }
-    relax(level, ROUNDS_FINE, true);
-    for (let y = inner.top; y < inner.bottom; y++) {
-      const to = offset(inner.left, y);
-      const at = ((y - outer.top) * width + inner.left - outer.left) * VECTOR_BYTES;
-      const gridRow = cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
-      kernels.storeRow(
-        this.#made + 4 * to,
-        this.#opacities + to,
-        count,
-        level.foreground + at,
-        level.background + at,
-        ...CERTAIN,
-        grid.cells + 4 * inner.left,
-        subject + gridRow,
-        ground + gridRow,
-        ...LIKENESS,
-      );
-    }
-  }
-}
-
-function copyRows<T extends Uint32Array | Uint8Array>(
-  from: T,
-  width: number,
-  left: number,
-  to: T,
-  stride: number,
-): void {
-  if (stride === width) {
-    to.set(from.subarray(0, to.length));
-    return;
-  }
-  for (let at = 0, row = left; at < to.length; at += stride, row += width) {
-    to.set(from.subarray(row, row + stride), at);
+    kernels.loadRows(
+      this.#seen + 4 * outerAt,
+      this.#opacities + outerAt,
+      stride,
+      width,
+      level.height,
+      grid.cells + 4 * outer.left,
+      this.#cellRows + 4 * outer.top,
+      estimated.foreground,
+      estimated.background,
+      ...CERTAIN,
+      this.#spans,
+      level.seen,
+      level.foreground,
+      level.background,
+    );
+    relax(level, ROUNDS_FINE, true, this.#spans);
+    const at = ((inner.top - outer.top) * width + inner.left - outer.left) * VECTOR_BYTES;
+    kernels.storeRows(
+      this.#made + 4 * innerAt,
+      this.#opacities + innerAt,
+      stride,
+      count,
+      rows,
+      level.foreground + at,
+      level.background + at,
+      width,
+      ...CERTAIN,
+      grid.cells + 4 * inner.left,
+      this.#cellRows + 4 * inner.top,
+      subject,
+      ground,
+      ...LIKENESS,
+    );
+    return true;
   }
 }
