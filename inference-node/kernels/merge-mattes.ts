@@ -275,9 +275,36 @@ export function peaksOfCells(
 }
 
 /**
- * Each cell becomes the maximum of the square that extends `reach` cells to each side.
- * @param scratch as many bytes as cells
+ * Multiplies, in place, bytes of cells with a peak from 1 to `below` - 1 by their fractions of 255.
+ * Rounds down: 1 of 255 is haze, too.
+ * @param starts as of peaksOfCells
  */
+export function fadeCells(
+  bytes: usize,
+  width: i32,
+  height: i32,
+  starts: usize,
+  columns: i32,
+  rows: i32,
+  peaks: usize,
+  below: i32,
+  shares: usize,
+): void {
+  for (let y = 0; y < height; y++, bytes += <usize>width, shares += <usize>width) {
+    const cells = peaks + <usize>(((y * rows) / height) * columns);
+    for (let column: usize = 0; column < <usize>columns; column++) {
+      const peak = <i32>load<u8>(cells + column);
+      if (peak === 0 || peak >= below) continue;
+      const end = <usize>load<i32>(starts + 4 * column, 4);
+      for (let x = <usize>load<i32>(starts + 4 * column); x < end; x++) {
+        const product = <u32>load<u8>(bytes + x) * <u32>load<u8>(shares + x);
+        store<u8>(bytes + x, product / 255);
+      }
+    }
+  }
+}
+
+/** Maximum of each square of `reach`. @param scratch as many bytes */
 export function widen(
   cells: usize,
   width: i32,

@@ -101,18 +101,35 @@ export function meansOfSamples(
   }
 }
 
+/** @param vectors scratch memory, a vector for each of `width` pixels */
 export function alongColour(
   row: usize,
+  width: i32,
+  vectors: usize,
   starts: usize,
   weights: usize,
   taps: i32,
   count: i32,
   out: usize,
 ): void {
+  // Conversions for each tap would take longer.
+  for (let x: usize = 0; x < <usize>width; x += 4) {
+    storeFour(v128.load(row + 4 * x), vectors + x * PIXEL);
+  }
   for (let end = out + <usize>count * PIXEL; out < end; out += PIXEL, starts += 4) {
-    v128.store(out, ofTaps(row, starts, weights, taps));
+    v128.store(out, ofTaps(vectors, starts, weights, taps));
     weights += 4 * <usize>taps;
   }
+}
+
+/** Stores sixteen bytes as four vectors. */
+function storeFour(bytes: v128, out: usize): void {
+  const low = i16x8.extend_low_i8x16_u(bytes);
+  const high = i16x8.extend_high_i8x16_u(bytes);
+  v128.store(out, f32x4.convert_i32x4_u(i32x4.extend_low_i16x8_u(low)));
+  v128.store(out, f32x4.convert_i32x4_u(i32x4.extend_high_i16x8_u(low)), 16);
+  v128.store(out, f32x4.convert_i32x4_u(i32x4.extend_low_i16x8_u(high)), 32);
+  v128.store(out, f32x4.convert_i32x4_u(i32x4.extend_high_i16x8_u(high)), 48);
 }
 
 function mixed(rows: usize, weights: usize, taps: i32, at: usize): v128 {
@@ -122,6 +139,23 @@ function mixed(rows: usize, weights: usize, taps: i32, at: usize): v128 {
     sum = f32x4.add(sum, f32x4.mul(v128.load(<usize>load<i32>(rows + 4 * tap) + at), weight));
   }
   return sum;
+}
+
+/** Each table is read once for four pixels. */
+function mixedFour(rows: usize, weights: usize, taps: i32, at: usize): v128 {
+  let a = f32x4.splat(0);
+  let b = a;
+  let c = a;
+  let d = a;
+  for (const end = weights + 4 * <usize>taps; weights < end; weights += 4, rows += 4) {
+    const from = <usize>load<i32>(rows) + at;
+    const weight = f32x4.splat(load<f32>(weights));
+    a = f32x4.add(a, f32x4.mul(v128.load(from), weight));
+    b = f32x4.add(b, f32x4.mul(v128.load(from, 16), weight));
+    c = f32x4.add(c, f32x4.mul(v128.load(from, 32), weight));
+    d = f32x4.add(d, f32x4.mul(v128.load(from, 48), weight));
+  }
+  return toSixteen(a, b, c, d);
 }
 
 function ofTwo(first: usize, second: usize, one: v128, other: v128): v128 {
@@ -183,19 +217,20 @@ function aligned(bytes: usize): usize {
 }
 
 function interleavedBytes(width: i32): usize {
-  return 4 * aligned(<usize>width);
+  return PIXEL * aligned(<usize>width);
 }
 
 function ringBlocks(taps: i32): i32 {
   return (taps + 2) / ROWS + 1;
 }
 
+/** Writes a vector for each column: its bytes of four rows. */
 function interleave(source: usize, width: i32, height: i32, top: i32, out: usize): void {
   const row0 = source + <usize>(least(height - 1, top) * width);
   const row1 = source + <usize>(least(height - 1, top + 1) * width);
   const row2 = source + <usize>(least(height - 1, top + 2) * width);
   const row3 = source + <usize>(least(height - 1, top + 3) * width);
-  for (let x: usize = 0; x < <usize>width; x += 16, out += 64) {
+  for (let x: usize = 0; x < <usize>width; x += 16, out += 256) {
     const a = v128.load(row0 + x);
     const b = v128.load(row1 + x);
     const c = v128.load(row2 + x);
@@ -204,10 +239,10 @@ function interleave(source: usize, width: i32, height: i32, top: i32, out: usize
     const low2 = lowBytes(c, d);
     const high = highBytes(a, b);
     const high2 = highBytes(c, d);
-    v128.store(out, v128.shuffle<u16>(low, low2, 0, 8, 1, 9, 2, 10, 3, 11));
-    v128.store(out, v128.shuffle<u16>(low, low2, 4, 12, 5, 13, 6, 14, 7, 15), 16);
-    v128.store(out, v128.shuffle<u16>(high, high2, 0, 8, 1, 9, 2, 10, 3, 11), 32);
-    v128.store(out, v128.shuffle<u16>(high, high2, 4, 12, 5, 13, 6, 14, 7, 15), 48);
+    storeFour(v128.shuffle<u16>(low, low2, 0, 8, 1, 9, 2, 10, 3, 11), out);
+    storeFour(v128.shuffle<u16>(low, low2, 4, 12, 5, 13, 6, 14, 7, 15), out + 64);
+    storeFour(v128.shuffle<u16>(high, high2, 0, 8, 1, 9, 2, 10, 3, 11), out + 128);
+    storeFour(v128.shuffle<u16>(high, high2, 4, 12, 5, 13, 6, 14, 7, 15), out + 192);
   }
 }
 
@@ -247,13 +282,12 @@ function alongRows(
 }
 
 function ofTaps(rows: usize, starts: usize, weights: usize, taps: i32): v128 {
-  let from = rows + 4 * <usize>load<i32>(starts);
-  let sum = f32x4.mul(toFloats(v128.load32_zero(from)), f32x4.splat(load<f32>(weights)));
+  let from = rows + PIXEL * <usize>load<i32>(starts);
+  let sum = f32x4.mul(v128.load(from), f32x4.splat(load<f32>(weights)));
   for (let tap = 1; tap < taps; tap++) {
-    from += 4;
+    from += PIXEL;
     weights += 4;
-    const weight = f32x4.splat(load<f32>(weights));
-    sum = f32x4.add(sum, f32x4.mul(toFloats(v128.load32_zero(from)), weight));
+    sum = f32x4.add(sum, f32x4.mul(v128.load(from), f32x4.splat(load<f32>(weights))));
   }
   return sum;
 }
@@ -287,12 +321,7 @@ export function acrossColour(
         ofTwo(first + 48, second + 48, one, other),
       );
     } else {
-      four = toSixteen(
-        mixed(rows, weights, taps, at),
-        mixed(rows, weights, taps, at + PIXEL),
-        mixed(rows, weights, taps, at + 2 * PIXEL),
-        mixed(rows, weights, taps, at + 3 * PIXEL),
-      );
+      four = mixedFour(rows, weights, taps, at);
     }
     v128.store(out, bytes === 3 ? withoutFourths(four) : four);
   }

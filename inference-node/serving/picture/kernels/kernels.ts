@@ -21,7 +21,7 @@ interface Kernels {
   addToCells: Kernel<5>;
   addVisible: Kernel<4>;
   adler32: Answer<3>;
-  alongColour: Kernel<6>;
+  alongColour: Kernel<8>;
   alongVectors: Kernel<6>;
   answerRow: Kernel<9>;
   applySides: Kernel<11>;
@@ -36,6 +36,7 @@ interface Kernels {
   countSymbols: Kernel<3>;
   dropFourth: Kernel<3>;
   enlarge: Kernel<4>;
+  fadeCells: Kernel<9>;
   filterRows: Kernel<5>;
   fitBytes: Answer<2>;
   fitModels: Kernel<12>;

@@ -3,7 +3,7 @@
  * walls and floors, and on white it is a stain.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { borrowCopy, bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
+import { borrowCopy, bytesAt, kernels, withMemory } from '../kernels/kernels.ts';
 import { gridSize } from './fill-areas.ts';
 import { layGrid } from './picture-grid.ts';
 import { resampleAt } from './resample.ts';
@@ -27,36 +27,31 @@ const SURE_FROM = 128;
 export function clearHaze(at: number, size: Size, bodyFrom?: number): void {
   const grid = gridSize(size);
   const { width, height } = grid;
+  const count = width * height;
   withMemory(borrow => {
-    const [scratch, shares] = [borrow(width * height), borrow(width * height)];
+    const [peaksAt, scratch, shares] = [borrow(count), borrow(count), borrow(count)];
     const [kept, line] = [borrow(size.width * size.height), borrow(size.width)];
     const columns = layGrid(borrow, size, grid).starts;
     // Takes the greatest alpha of a cell, since a mean would lose hairs and wires.
-    kernels.peaksOfCells(at, size.width, size.height, columns, width, height, line, shares);
-    const peaks = bytesAt(shares, width * height).slice();
-    const from = bodyFrom ?? leastOfBody(shares, peaks.length);
-    const bodies = peaks.map(peak => (peak >= from ? 255 : 0));
+    kernels.peaksOfCells(at, size.width, size.height, columns, width, height, line, peaksAt);
+    const from = bodyFrom ?? leastOfBody(peaksAt, count);
+    const peaks = bytesAt(peaksAt, count).slice();
+    const bodies = new Uint8Array(count);
+    for (let cell = 0; cell < count; cell++) if (peaks[cell]! >= from) bodies[cell] = 255;
     kernels.widen(borrowCopy(borrow, bodies), width, height, 1, scratch, shares);
-    const near = bytesAt(shares, peaks.length);
-    if (!near.some((share, cell) => share === 0 && peaks[cell]! > 0)) return;
+    const near = bytesAt(shares, count);
+    if (!hasFar(near, peaks)) return;
     near.set(soften(near, bodies, grid));
     resampleAt({ at: shares, ...grid }, size, kept);
-    const share = bytesAt(kept, size.width * size.height);
-    const alpha = bytesAt(at, size.width * size.height);
-    const starts = pixelsAt(columns, width + 1);
-    for (let y = 0; y < size.height; y++) {
-      const row = Math.floor((y * height) / size.height) * width;
-      for (let column = 0; column < width; column++) {
-        const peak = peaks[row + column]!;
-        if (peak === 0 || peak >= from) continue;
-        const end = y * size.width + starts[column + 1]!;
-        for (let pixel = y * size.width + starts[column]!; pixel < end; pixel++) {
-          // Rounds down, since one of 255 is haze, too.
-          alpha[pixel] = (alpha[pixel]! * share[pixel]!) / 255;
-        }
-      }
-    }
+    kernels.fadeCells(at, size.width, size.height, columns, width, height, peaksAt, from, kept);
   });
+}
+
+function hasFar(near: Uint8Array, peaks: Uint8Array): boolean {
+  for (let cell = 0; cell < near.length; cell++) {
+    if (near[cell] === 0 && peaks[cell]! > 0) return true;
+  }
+  return false;
 }
 
 /** Least alpha of a body's pixel in this matte. */
@@ -80,8 +75,9 @@ function leastOfBody(peaks: number, count: number): number {
 
 /** Turns the step from 255 to 0 into a ramp, so that no cell shows as a square. */
 function soften(near: Uint8Array, bodies: Uint8Array, { width, height }: Size): Uint8Array {
-  return near.map((share, cell) => {
-    if (share === 0 || bodies[cell] === 255) return share;
+  const ramp = near.slice();
+  for (let cell = 0; cell < near.length; cell++) {
+    if (near[cell] === 0 || bodies[cell] === 255) continue;
     const x = cell % width;
     const left = x === 0 ? 0 : -1;
     const right = x === width - 1 ? 0 : 1;
@@ -90,6 +86,7 @@ function soften(near: Uint8Array, bodies: Uint8Array, { width, height }: Size): 
       const row = cell + step < 0 || cell + step >= width * height ? cell : cell + step;
       sum += near[row + left]! + near[row]! + near[row + right]!;
     }
-    return Math.max(0, sum / 6 - 127.5);
-  });
+    ramp[cell] = Math.max(0, sum / 6 - 127.5);
+  }
+  return ramp;
 }

@@ -395,9 +395,11 @@ function describe(
     all += run.length;
     subject += run.length;
   }
-  const sorted = mattes.map(({ alpha }) =>
-    Uint8Array.from(cells, cell => alpha[cell] ?? 0).toSorted(),
-  );
+  const sorted = mattes.map(({ alpha }) => {
+    const values = new Uint8Array(cells.length);
+    for (let at = 0; at < cells.length; at++) values[at] = alpha[cells[at]!]!;
+    return values.sort();
+  });
   const valueAt = (share: number) =>
     sorted.map(values => values[Math.floor(values.length * share)] ?? 0);
   return {
@@ -409,8 +411,13 @@ function describe(
 }
 
 function holdsSubject(mattes: readonly AreaMatte[], cell: number): boolean {
-  const deciding = mattes.filter(({ decides }) => decides);
-  return deciding.reduce((sum, { alpha }) => sum + (alpha[cell] ?? 0), 0) > 127 * deciding.length;
+  let [sum, deciding] = [0, 0];
+  for (const { alpha, decides } of mattes) {
+    if (!decides) continue;
+    sum += alpha[cell]!;
+    deciding += 1;
+  }
+  return sum > 127 * deciding;
 }
 
 function decidedAround(

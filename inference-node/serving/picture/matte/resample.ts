@@ -148,12 +148,15 @@ export function resampleColours(from: ColourRows, to: Size, channels: 3 | 4): Bu
   const result = Buffer.allocUnsafeSlow(rowBytes * to.height);
   withMemory(borrow => {
     const source = borrow(4 * from.width);
+    // The kernel writes four vectors at a time.
+    const vectors = borrow(VECTOR_BYTES * (from.width + 3));
     const starts = borrowCopy(borrow, columns.starts);
     const weights = borrowCopy(borrow, columns.weights);
     const out = borrow(rowBytes);
     const along = (y: number, at: number) => {
       from.writeRow(y, source);
-      kernels.alongColour(source, starts, weights, columns.taps, to.width, at);
+      const axis = [starts, weights, columns.taps, to.width] as const;
+      kernels.alongColour(source, from.width, vectors, ...axis, at);
     };
     acrossRows(borrow, rows, to, along, (y, at, shares) => {
       kernels.acrossColour(at, shares, rows.taps, to.width, channels, out);
