@@ -11,7 +11,7 @@ const { values } = parseArgs({ options: { peer: { type: 'string' } } });
 const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] = [
   ['whole.ts'],
   ...(values.peer === undefined ? [] : [['beside-peer.ts', values.peer] as const]),
-  ['precisions.ts', '--layouts'],
+  ['precisions.ts'],
   ['prepared-model.ts'],
   ['picture-cost.ts'],
   ['memory.ts'],

@@ -91,67 +91,40 @@ export function carryOn(
   coarserWeight: f32,
   seen: usize,
 ): void {
-  if (coarser === 0) {
-    for (const end = cells + PIXEL * <usize>(width * height); cells < end; cells += PIXEL) {
-      complete(cells, f32x4.splat(0));
-    }
-    return;
-  }
   const coarseWidth = (width + 1) >> 1;
   const coarseHeight = (height + 1) >> 1;
   const weights = f32x4.splat(coarserWeight);
-  const quarter = f32x4.splat(0.25);
-  const rest = f32x4.splat(0.75);
+  const wanted = seen === 0;
   const stride = <usize>coarseWidth * PIXEL;
   for (let y = 0; y < height; y++) {
-    const isLower = (y & 1) === 1;
-    const upper = coarser + stride * <usize>atLeastZero((y - 1) >> 1);
+    const upper = coarser + stride * <usize>firstCoarse(y);
     const lower = coarser + stride * <usize>least(coarseHeight - 1, (y + 1) >> 1);
-    // The nearer of two cells has three quarters.
-    const share = isLower ? quarter : rest;
-    let upperOwn = v128.load(upper);
-    let lowerOwn = v128.load(lower);
-    let upperBefore = upperOwn;
-    let lowerBefore = lowerOwn;
-    for (let x = 0; x < width; x += 2) {
-      const next = PIXEL * <usize>least(coarseWidth - 1, (x >> 1) + 1);
-      const upperNext = v128.load(upper + next);
-      const lowerNext = v128.load(lower + next);
-      if (isWanted(seen)) {
-        const above = mix(upperBefore, upperOwn, rest);
-        const below = mix(lowerBefore, lowerOwn, rest);
-        complete(cells, f32x4.mul(mix(above, below, share), weights));
+    for (let x = 0; x < width; x++, cells += PIXEL, seen += PIXEL) {
+      const alpha: f32 = wanted ? 0.5 : load<f32>(seen, 12);
+      if (alpha === 0 || alpha === 1) continue;
+      let carried = f32x4.splat(0);
+      if (coarser !== 0) {
+        const left = <usize>firstCoarse(x) * PIXEL;
+        const right = <usize>least(coarseWidth - 1, (x + 1) >> 1) * PIXEL;
+        const above = mix(v128.load(upper + left), v128.load(upper + right), shareOfSecond(x));
+        const below = mix(v128.load(lower + left), v128.load(lower + right), shareOfSecond(x));
+        carried = f32x4.mul(mix(above, below, shareOfSecond(y)), weights);
       }
-      cells += PIXEL;
-      if (seen !== 0) seen += PIXEL;
-      if (x + 1 < width) {
-        if (isWanted(seen)) {
-          const above = mix(upperOwn, upperNext, quarter);
-          const below = mix(lowerOwn, lowerNext, quarter);
-          complete(cells, f32x4.mul(mix(above, below, share), weights));
-        }
-        cells += PIXEL;
-        if (seen !== 0) seen += PIXEL;
-      }
-      upperBefore = upperOwn;
-      lowerBefore = lowerOwn;
-      upperOwn = upperNext;
-      lowerOwn = lowerNext;
+      const sum = f32x4.add(v128.load(cells), carried);
+      const weight = f32x4.extract_lane(sum, 3);
+      if (weight !== 0) v128.store(cells, f32x4.mul(sum, f32x4.splat(1 / weight)));
     }
   }
 }
 
-function isWanted(seen: usize): bool {
-  if (seen === 0) return true;
-  const alpha = load<f32>(seen, 12);
-  return alpha !== 0 && alpha !== 1;
+/** First of the two coarse cells around the fine cell `at`. */
+function firstCoarse(at: i32): i32 {
+  return atLeastZero((at - 1) >> 1);
 }
 
-/** Turns a cell's sums into means, if it or the carried colour is known. */
-function complete(cell: usize, carried: v128): void {
-  const sum = f32x4.add(v128.load(cell), carried);
-  const weight = f32x4.extract_lane(sum, 3);
-  if (weight !== 0) v128.store(cell, f32x4.mul(sum, f32x4.splat(1 / weight)));
+/** The nearer of the two has three quarters. */
+function shareOfSecond(at: i32): v128 {
+  return f32x4.splat((at & 1) === 1 ? 0.25 : 0.75);
 }
 
 /** @param x, y in cells, from the plane's edge */

@@ -132,17 +132,8 @@ function storeFour(bytes: v128, out: usize): void {
   v128.store(out, f32x4.convert_i32x4_u(i32x4.extend_high_i16x8_u(high)), 48);
 }
 
+/** Four pixels. */
 function mixed(rows: usize, weights: usize, taps: i32, at: usize): v128 {
-  let sum = f32x4.mul(v128.load(<usize>load<i32>(rows) + at), f32x4.splat(load<f32>(weights)));
-  for (let tap: usize = 1; tap < <usize>taps; tap++) {
-    const weight = f32x4.splat(load<f32>(weights + 4 * tap));
-    sum = f32x4.add(sum, f32x4.mul(v128.load(<usize>load<i32>(rows + 4 * tap) + at), weight));
-  }
-  return sum;
-}
-
-/** Each table is read once for four pixels. */
-function mixedFour(rows: usize, weights: usize, taps: i32, at: usize): v128 {
   let a = f32x4.splat(0);
   let b = a;
   let c = a;
@@ -158,14 +149,10 @@ function mixedFour(rows: usize, weights: usize, taps: i32, at: usize): v128 {
   return toSixteen(a, b, c, d);
 }
 
-function ofTwo(first: usize, second: usize, one: v128, other: v128): v128 {
-  return f32x4.add(f32x4.mul(v128.load(first), one), f32x4.mul(v128.load(second), other));
-}
-
 const ROWS = 4;
 
 /**
- * Resamples a plane of bytes to rows `from` to `to` of the result. Overwrites up to three bytes
+ * Resamples a plane of bytes to rows `from` to `to` of the result. Overwrites up to 15 bytes
  * after them.
  * @param starts, weights, taps along the rows, for a multiple of four pixels
  * @param rowStarts, rowWeights, rowTaps across them
@@ -208,8 +195,9 @@ export function resampleGrey(
 }
 
 export function greyBytes(width: i32, count: i32, rowTaps: i32): usize {
-  const rows = <usize>(ROWS * ringBlocks(rowTaps));
-  return interleavedBytes(width) + aligned(4 * <usize>rowTaps) + rows * aligned(4 * <usize>count);
+  const rows = <usize>(ROWS * ringBlocks(rowTaps)) * aligned(4 * <usize>count);
+  // acrossColour reads up to three vectors more.
+  return interleavedBytes(width) + aligned(4 * <usize>rowTaps) + rows + 3 * PIXEL;
 }
 
 function aligned(bytes: usize): usize {
@@ -293,8 +281,8 @@ function ofTaps(rows: usize, starts: usize, weights: usize, taps: i32): v128 {
 }
 
 /**
- * @param bytes of a pixel: 3, or 4 with the fourth undefined. Up to four bytes after the last are
- * overwritten
+ * Reads up to three vectors after each row, and overwrites up to 15 bytes after the last pixel.
+ * @param bytes of a pixel: 3, or 4 with the fourth undefined
  */
 export function acrossColour(
   rows: usize,
@@ -305,28 +293,9 @@ export function acrossColour(
   out: usize,
 ): void {
   const end = <usize>count * PIXEL;
-  let at: usize = 0;
-  for (; at + 4 * PIXEL <= end; at += 4 * PIXEL, out += 4 * bytes) {
-    let four: v128;
-    if (taps === 2) {
-      // Two taps, as in every enlargement and most calls, need no table per pixel.
-      const first = <usize>load<i32>(rows) + at;
-      const second = <usize>load<i32>(rows, 4) + at;
-      const one = f32x4.splat(load<f32>(weights));
-      const other = f32x4.splat(load<f32>(weights, 4));
-      four = toSixteen(
-        ofTwo(first, second, one, other),
-        ofTwo(first + 16, second + 16, one, other),
-        ofTwo(first + 32, second + 32, one, other),
-        ofTwo(first + 48, second + 48, one, other),
-      );
-    } else {
-      four = mixedFour(rows, weights, taps, at);
-    }
+  for (let at: usize = 0; at < end; at += 4 * PIXEL, out += 4 * bytes) {
+    const four = mixed(rows, weights, taps, at);
     v128.store(out, bytes === 3 ? withoutFourths(four) : four);
-  }
-  for (; at < end; at += PIXEL, out += bytes) {
-    v128.store32_lane(out, toBytes(mixed(rows, weights, taps, at)), 0);
   }
 }
 

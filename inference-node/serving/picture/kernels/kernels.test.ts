@@ -515,23 +515,14 @@ test("rows of the picture › loadRows: certain pixels get their own colour, the
       );
     const grid = { foreground: cellsOf(100), background: cellsOf(200) };
     const [seen, foreground, background] = [borrow(16 * 3), borrow(16 * 3), borrow(16 * 3)];
-    kernels.loadRows(
-      pixels,
-      alpha,
-      3,
-      3,
-      1,
+    const of = [
       cells,
       borrowCopy(borrow, Int32Array.of(0)),
       grid.foreground,
       grid.background,
-      5,
-      250,
-      borrow(8),
-      seen,
-      foreground,
-      background,
-    );
+    ] as const;
+    const made = [borrow(8), seen, foreground, background] as const;
+    kernels.loadRows(pixels, alpha, 3, 3, 1, ...of, 5, 250, ...made);
     const read = (at: number) => values(floatsAt(at, 12));
     return { seen: read(seen), foreground: read(foreground), background: read(background) };
   });

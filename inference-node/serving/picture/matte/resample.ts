@@ -86,7 +86,8 @@ export function acrossRows(
   across: (y: number, rows: number, weights: number) => void,
 ): void {
   const shares = borrowCopy(borrow, weights);
-  const ring = Array.from({ length: taps }, () => borrow(to.width * VECTOR_BYTES));
+  // Kernels read up to three vectors more.
+  const ring = Array.from({ length: taps }, () => borrow((to.width + 3) * VECTOR_BYTES));
   const rowsAt = borrow(4 * taps);
   const addresses = pixelsAt(rowsAt, taps);
   for (let y = 0, rows = 0; y < to.height; y++) {
