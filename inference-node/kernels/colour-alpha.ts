@@ -49,7 +49,6 @@ export function sumKnown(
   }
 }
 
-/** Sums of bytes are exact in any order. */
 function addFour(guide: usize, cell: usize): void {
   const bytes = v128.load(guide);
   const pairs = i16x8.add(i16x8.extend_low_i8x16_u(bytes), i16x8.extend_high_i8x16_u(bytes));
@@ -117,7 +116,6 @@ export function carryOn(
   }
 }
 
-/** First of the two coarse cells around the fine cell `at`. */
 function firstCoarse(at: i32): i32 {
   return atLeastZero((at - 1) >> 1);
 }
@@ -147,8 +145,7 @@ function mix(one: v128, other: v128, share: v128): v128 {
   return f32x4.add(one, f32x4.mul(f32x4.sub(other, one), share));
 }
 
-/** Of sixteen. */
-function anySoft(alpha: usize, sure: i32): bool {
+function anySoftOfSixteen(alpha: usize, sure: i32): bool {
   const bytes = v128.load(alpha);
   const above = i8x16.ge_u(bytes, i8x16.splat(<i8>sure));
   return v128.any_true(v128.and(above, i8x16.le_u(bytes, i8x16.splat(<i8>(255 - sure)))));
@@ -188,7 +185,7 @@ export function applySides(
   const scale: f32 = 1 / <f32>cellPx;
   for (let y = 0; y < height; y++) {
     for (let x = 0; x < width; x++, guide += 4, alpha++) {
-      while (x + 16 <= width && !anySoft(alpha, sure)) {
+      while (x + 16 <= width && !anySoftOfSixteen(alpha, sure)) {
         x += 16;
         guide += 64;
         alpha += 16;

@@ -12,7 +12,7 @@ import { atLeastZero, least, PIXEL, toBytes, toFloats } from './pixel';
  * Improves both colours in place, pixel by pixel, from the neighbours' newest values. Solves a 2x2
  * system for a pixel's foreground and background, with one matrix for all channels.
  * @param softOnly leaves fully opaque and fully transparent pixels unchanged
- * @param spans of the rows, from loadRows: pixels outside are not read; 0: all are soft
+ * @param spans from loadRows; 0: whole rows
  * @param smoothness weight between neighbours of the same alpha
  * @param gradientWeight weight added for a step of alpha from 0 to 1
  */
@@ -145,7 +145,7 @@ export function enlarge(coarse: usize, fine: usize, width: i32, height: i32): vo
   }
 }
 
-/** Of a row: its first soft pixel (int32) and the end of its last; `width` and 0 if none is soft. */
+/** A row's first soft pixel and the end of its last (int32); `width` and 0: none is soft. */
 const SPAN: usize = 8;
 
 function firstOf(spans: usize, row: i32): i32 {
@@ -175,9 +175,9 @@ function isSoft(alpha: usize, clearTo: i32, opaqueFrom: i32): bool {
  * the grid's.
  * @param stride of `pixels` and `alpha`
  * @param cells for each column its cell in the grid's rows
- * @param cellRows for each row the offset of its cells in the grid's planes, in bytes
+ * @param cellRows for each row the offset of its cells in the grid, in bytes
  * @param clearTo, opaqueFrom alpha (0 to 255) up to or from here is certain
- * @param spans of the rows, written
+ * @param spans written
  */
 export function loadRows(
   pixels: usize,

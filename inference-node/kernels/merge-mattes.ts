@@ -275,9 +275,8 @@ export function peaksOfCells(
 }
 
 /**
- * Multiplies, in place, bytes of cells with a peak from 1 to `below` - 1 by their fractions of 255.
- * Rounds down: 1 of 255 is haze, too.
- * @param starts as of peaksOfCells
+ * Multiplies bytes of cells with a peak less than `below` by their fractions of 255. Rounds down,
+ * since 1 of 255 is haze, too.
  */
 export function fadeCells(
   bytes: usize,

@@ -112,9 +112,8 @@ export function alongColour(
   count: i32,
   out: usize,
 ): void {
-  // Conversions for each tap would take longer.
   for (let x: usize = 0; x < <usize>width; x += 4) {
-    storeFour(v128.load(row + 4 * x), vectors + x * PIXEL);
+    storeAsVectors(v128.load(row + 4 * x), vectors + x * PIXEL);
   }
   for (let end = out + <usize>count * PIXEL; out < end; out += PIXEL, starts += 4) {
     v128.store(out, ofTaps(vectors, starts, weights, taps));
@@ -122,8 +121,7 @@ export function alongColour(
   }
 }
 
-/** Stores sixteen bytes as four vectors. */
-function storeFour(bytes: v128, out: usize): void {
+function storeAsVectors(bytes: v128, out: usize): void {
   const low = i16x8.extend_low_i8x16_u(bytes);
   const high = i16x8.extend_high_i8x16_u(bytes);
   v128.store(out, f32x4.convert_i32x4_u(i32x4.extend_low_i16x8_u(low)));
@@ -132,8 +130,7 @@ function storeFour(bytes: v128, out: usize): void {
   v128.store(out, f32x4.convert_i32x4_u(i32x4.extend_high_i16x8_u(high)), 48);
 }
 
-/** Four pixels. */
-function mixed(rows: usize, weights: usize, taps: i32, at: usize): v128 {
+function mixFour(rows: usize, weights: usize, taps: i32, at: usize): v128 {
   let a = f32x4.splat(0);
   let b = a;
   let c = a;
@@ -212,7 +209,6 @@ function ringBlocks(taps: i32): i32 {
   return (taps + 2) / ROWS + 1;
 }
 
-/** Writes a vector for each column: its bytes of four rows. */
 function interleave(source: usize, width: i32, height: i32, top: i32, out: usize): void {
   const row0 = source + <usize>(least(height - 1, top) * width);
   const row1 = source + <usize>(least(height - 1, top + 1) * width);
@@ -227,10 +223,10 @@ function interleave(source: usize, width: i32, height: i32, top: i32, out: usize
     const low2 = lowBytes(c, d);
     const high = highBytes(a, b);
     const high2 = highBytes(c, d);
-    storeFour(v128.shuffle<u16>(low, low2, 0, 8, 1, 9, 2, 10, 3, 11), out);
-    storeFour(v128.shuffle<u16>(low, low2, 4, 12, 5, 13, 6, 14, 7, 15), out + 64);
-    storeFour(v128.shuffle<u16>(high, high2, 0, 8, 1, 9, 2, 10, 3, 11), out + 128);
-    storeFour(v128.shuffle<u16>(high, high2, 4, 12, 5, 13, 6, 14, 7, 15), out + 192);
+    storeAsVectors(v128.shuffle<u16>(low, low2, 0, 8, 1, 9, 2, 10, 3, 11), out);
+    storeAsVectors(v128.shuffle<u16>(low, low2, 4, 12, 5, 13, 6, 14, 7, 15), out + 64);
+    storeAsVectors(v128.shuffle<u16>(high, high2, 0, 8, 1, 9, 2, 10, 3, 11), out + 128);
+    storeAsVectors(v128.shuffle<u16>(high, high2, 4, 12, 5, 13, 6, 14, 7, 15), out + 192);
   }
 }
 
@@ -294,7 +290,7 @@ export function acrossColour(
 ): void {
   const end = <usize>count * PIXEL;
   for (let at: usize = 0; at < end; at += 4 * PIXEL, out += 4 * bytes) {
-    const four = mixed(rows, weights, taps, at);
+    const four = mixFour(rows, weights, taps, at);
     v128.store(out, bytes === 3 ? withoutFourths(four) : four);
   }
 }

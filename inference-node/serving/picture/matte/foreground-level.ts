@@ -35,10 +35,7 @@ export function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
   kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
 }
 
-/**
- * @param softOnly leaves opaque and transparent pixels unchanged
- * @param spans address of the rows' soft spans; 0: all of each row
- */
+/** @param softOnly leaves opaque and transparent pixels unchanged */
 export function relax(level: ColourLevel, rounds: number, softOnly: boolean, spans = 0): void {
   const { seen, foreground, background, width, height } = level;
   const rules = [rounds, Number(softOnly), spans, SMOOTHNESS, GRADIENT_WEIGHT] as const;

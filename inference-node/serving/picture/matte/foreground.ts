@@ -190,7 +190,6 @@ class TileSolver {
   readonly #made: number;
   readonly #opacities: number;
   readonly #spans: number;
-  /** Address: for each row of the picture the offset of its cells in the grid's planes. */
   readonly #cellRows: number;
   /** The margin above a strip, as it was before the tiles there were written. */
   #above: Uint32Array;

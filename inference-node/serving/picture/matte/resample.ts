@@ -149,7 +149,6 @@ export function resampleColours(from: ColourRows, to: Size, channels: 3 | 4): Bu
   const result = Buffer.allocUnsafeSlow(rowBytes * to.height);
   withMemory(borrow => {
     const source = borrow(4 * from.width);
-    // The kernel writes four vectors at a time.
     const vectors = borrow(VECTOR_BYTES * (from.width + 3));
     const starts = borrowCopy(borrow, columns.starts);
     const weights = borrowCopy(borrow, columns.weights);
