@@ -120,7 +120,6 @@ function firstCoarse(at: i32): i32 {
   return atLeastZero((at - 1) >> 1);
 }
 
-/** The nearer of the two has three quarters. */
 function shareOfSecond(at: i32): v128 {
   return f32x4.splat((at & 1) === 1 ? 0.25 : 0.75);
 }

@@ -9,7 +9,7 @@ const END_OF_BLOCK: usize = 256;
 const RUN_MIN: usize = 8;
 const RUN_MAX: usize = 258;
 const ADLER_BASE: u64 = 65_521;
-/** With more, a lane of adler32 could overflow. */
+/** With more, lanes could overflow. */
 const VECTORS_MAX: usize = 256;
 
 /** Length of the run of the byte before `at`; 0 if shorter than 8. */

@@ -145,7 +145,7 @@ export function enlarge(coarse: usize, fine: usize, width: i32, height: i32): vo
   }
 }
 
-/** A row's first soft pixel and the end of its last (int32); `width` and 0: none is soft. */
+/** A row's first soft pixel, and the end of its last (int32). */
 const SPAN: usize = 8;
 
 function firstOf(spans: usize, row: i32): i32 {
@@ -175,9 +175,8 @@ function isSoft(alpha: usize, clearTo: i32, opaqueFrom: i32): bool {
  * the grid's.
  * @param stride of `pixels` and `alpha`
  * @param cells for each column its cell in the grid's rows
- * @param cellRows for each row the offset of its cells in the grid, in bytes
+ * @param cellRows for each row the grid row's offset, in bytes
  * @param clearTo, opaqueFrom alpha (0 to 255) up to or from here is certain
- * @param spans written
  */
 export function loadRows(
   pixels: usize,
@@ -249,7 +248,6 @@ export function takeCertain(
  * Mixes the estimate into rows of the picture, in place. Its weight is alpha, and rises towards 1
  * the better both estimated colours agree with the certain ones around: with a wrong alpha one of
  * them is unlike its surroundings. Only soft pixels that are opaque in the file change.
- * @param stride of `pixels` and `alpha`; `levelStride` of the estimates
  * @param cells, cellRows as of loadRows
  * @param subject, ground certain colours; weight 0: unknown
  * @param likeSubject, likeGround difference at which the agreement is half, relative to the

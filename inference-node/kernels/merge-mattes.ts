@@ -275,8 +275,8 @@ export function peaksOfCells(
 }
 
 /**
- * Multiplies bytes of cells with a peak less than `below` by their fractions of 255. Rounds down,
- * since 1 of 255 is haze, too.
+ * Multiplies bytes of cells with a lower peak by their fractions of 255. Rounds down, since 1 of
+ * 255 is haze, too.
  */
 export function fadeCells(
   bytes: usize,
@@ -303,7 +303,10 @@ export function fadeCells(
   }
 }
 
-/** Maximum of each square of `reach`. @param scratch as many bytes */
+/**
+ * Each cell becomes the maximum of the square that extends `reach` cells to each side.
+ * @param scratch as many bytes as cells
+ */
 export function widen(
   cells: usize,
   width: i32,

@@ -101,7 +101,7 @@ export function meansOfSamples(
   }
 }
 
-/** @param vectors scratch memory, a vector for each of `width` pixels */
+/** @param vectors scratch memory, one for each of `width` pixels */
 export function alongColour(
   row: usize,
   width: i32,
@@ -193,7 +193,6 @@ export function resampleGrey(
 
 export function greyBytes(width: i32, count: i32, rowTaps: i32): usize {
   const rows = <usize>(ROWS * ringBlocks(rowTaps)) * aligned(4 * <usize>count);
-  // acrossColour reads up to three vectors more.
   return interleavedBytes(width) + aligned(4 * <usize>rowTaps) + rows + 3 * PIXEL;
 }
 
@@ -277,7 +276,7 @@ function ofTaps(rows: usize, starts: usize, weights: usize, taps: i32): v128 {
 }
 
 /**
- * Reads up to three vectors after each row, and overwrites up to 15 bytes after the last pixel.
+ * Reads three vectors after each row, and overwrites up to 15 bytes after the last pixel.
  * @param bytes of a pixel: 3, or 4 with the fourth undefined
  */
 export function acrossColour(

@@ -191,7 +191,7 @@ class TileSolver {
   readonly #opacities: number;
   readonly #spans: number;
   readonly #cellRows: number;
-  /** The margin above a strip, as it was before the tiles there were written. */
+  /** The original margin above a strip. */
   #above: Uint32Array;
   #nextAbove: Uint32Array;
 
@@ -214,7 +214,6 @@ class TileSolver {
     this.#nextAbove = new Uint32Array(HALO_PX * picture.width);
   }
 
-  /** Call it for each strip, from top to bottom. */
   solveAll(strip: Tile): void {
     const { picture, alpha } = this.#source;
     const { width, rgba } = picture;
@@ -260,7 +259,6 @@ class TileSolver {
     }
   }
 
-  /** False: no pixel is soft. */
   #solve(inner: Tile, stripTop: number): boolean {
     const { picture, grid } = this.#source;
     const stride = picture.width;
