@@ -25,7 +25,7 @@ export interface Request {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string | Uint8Array | FormData;
-  /** Accepts a media type as the file, not as a proxy's page. */
+  /** Whether a media type is the file's. A proxy's error page has another type. */
   readonly isFile?: (mediaType: string) => boolean;
 }
 

@@ -5,7 +5,7 @@
 export interface FinishingFields {
   /** A CSS colour, `transparent` or `original`. Send at most one of the three backgrounds. */
   readonly background?: string | undefined;
-  /** The address of a picture behind the subject. It covers the frame from its centre. */
+  /** The address of a picture behind the subject. It is scaled to cover the result and cropped around its centre. */
   readonly background_url?: string | undefined;
   /** `alpha` returns only the matte, in 8-bit grey. */
   readonly channels?: 'rgba' | 'alpha' | undefined;

@@ -13,8 +13,7 @@ const NAMES_READ_MAX = 200;
 export const NAME_LENGTH_MAX = 64;
 
 /**
- * Whether every collation compares the name as itself, and it cannot be taken for an id or an
- * option.
+ * Whether all collations compare the name alike, and no command takes it for an id or an option.
  */
 export function isName(value: string): boolean {
   return (
@@ -39,7 +38,7 @@ export function createAccountStore(database: Database) {
       const id = randomUUID();
       await isInserted(query(database, db => insertAccount(database, db, id, name)));
       const account = await findBy('name', name);
-      // If the first insert lost its answer, the second one meets its row.
+      // If the answer to the first insert was lost, the second one finds its row.
       return account?.id === id ? account : undefined;
     },
     find: (accountId: string) => findBy('id', accountId),
@@ -105,7 +104,7 @@ export function selectAccounts(db: Db) {
 
 /**
  * Locks the account's row for the rest of the transaction, so no other transaction writes an entry
- * of the account. If members of the database lock separately, it changes the row: a concurrent
+ * of the account. If each cluster member has its own locks, it changes the row: a concurrent
  * transaction then commits first, or repeats.
  */
 export async function takeAccount(

@@ -48,7 +48,7 @@ export interface AuditEntry<By extends Actor = Actor> {
   readonly id: string;
   readonly accountId: string;
   readonly actor: By;
-  /** `<thing>.<event>`: `key.created`. */
+  /** `<thing>.<event>`, such as `key.created`. */
   readonly action: string;
   /** The changed thing in words that its owner knows: a name, a prefix, a mail address. */
   readonly subject: string;
@@ -153,7 +153,7 @@ const AUDIT_COLUMNS = [
 
 type AuditRow = Selection<Schema, 'audit_entries', (typeof AUDIT_COLUMNS)[number]>;
 
-/** `mail` and `address` of the person; null: nobody was signed in. */
+/** `mail` and `address` are the person's; null: nobody was signed in. */
 function recordFromRow({ value_before, value_after, ...entry }: AuditRow) {
   return { ...entry, before: valuesOf(value_before), after: valuesOf(value_after) };
 }
@@ -167,7 +167,7 @@ interface RequestedChange {
   readonly actor: Actor;
   /** Id of the change's audit entry. If the log has it, the change was allowed. */
   readonly entryId: string;
-  /** The change takes away a right, so it can happen only once. */
+  /** The change takes away a right, which can happen only once, so no rate limits it. */
   readonly endsRight?: boolean;
 }
 

@@ -14,7 +14,7 @@ interface AccountsTable {
   open_corrections: Generated<number>;
   /** Credits of `reserved` held for jobs not yet created (core/groups/job-groups.ts). */
   batch_waiting: Generated<number>;
-  /** Some engines lock the row by a change of this counter (takeAccount). */
+  /** On some engines takeAccount changes this counter to lock the row. */
   turns: Generated<number>;
   created_at: number;
 }
@@ -52,7 +52,7 @@ interface ApiKeysTable {
    * people created the key.
    */
   purpose: string | null;
-  /** The person who saw its secret; null: the operator. */
+  /** The person who created the key's latest secret; null: the operator. */
   made_by: string | null;
 }
 

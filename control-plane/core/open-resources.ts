@@ -48,7 +48,7 @@ export async function openResources(
       migrations: 'run',
       packages: migrationsOf(config.packages.map(({ use }) => use)),
     });
-    // The pool keeps the certificates that it read at the start.
+    // The pool never reloads its certificates, so the log warns before they expire.
     const databaseEnds = databaseCertificates(config.databaseUrl);
     warnOfEnds(databaseEnds, log);
     const ends: MattingEndOptions = {

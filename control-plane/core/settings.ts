@@ -257,7 +257,7 @@ function readBaseUrl(reader: EnvReader, host: string, port: number): string {
 function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {
   const reader = whole.section('Secrets');
   return {
-    /** The service shows nodes the first, and accepts each of them. */
+    /** The service sends nodes the first token, and accepts any of these from nodes. */
     nodeTokens: readNodeTokens(reader, `set: ${TOKEN_FORM}`),
     /**
      * The 32-byte key that encrypts secrets. Undefined only with SQLite, whose key file is in the

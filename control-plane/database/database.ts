@@ -66,7 +66,7 @@ const RETRY_MS_MAX = 10_000;
 const CONFLICT_PAUSE_MS_MAX = 100;
 const CONNECTION_PAUSE_MS = 60;
 
-/** Between two bursts; doubles each time. */
+/** Pause between two bursts of retries; doubles each time. */
 const PAUSE_MS_MIN = 100;
 const PAUSE_MS_MAX = 2000;
 /** Longer than a database's restart or fail-over. After that the lease expires. */

@@ -16,11 +16,13 @@ import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { TEXT_BYTES_MAX } from './read-message.ts';
 
-/** An agent polls for a job's end, cannot receive a callback, and keeps no list. */
+/**
+ * Agents poll for a job's end, cannot receive callbacks, and keep no lists that need references.
+ */
 const NOT_OF_AGENTS: readonly string[] = ['callback_url', 'callback_secret', 'reference'];
 const FIELDS_OF_AGENTS = MATTING_FIELDS.filter(field => !NOT_OF_AGENTS.includes(field));
 
-/** Agents erase parts by a correction, after they saw the result. */
+/** Agents send hints with a correction, after they saw the result. */
 export const IMAGE_FIELDS = FIELDS_OF_AGENTS.filter(field => !isHintList(field));
 export const CORRECTION_FIELDS = FIELDS_OF_AGENTS.filter(
   field => !NOT_IN_A_CORRECTION.includes(field),
@@ -42,7 +44,7 @@ export type Arguments = Readonly<Record<string, unknown>>;
 
 /** REST takes these as texts, so a number becomes its text. */
 const MEASURES: readonly string[] = FINISHING_FIELDS.filter(field => fieldKind(field) === 'text');
-/** 0 is a real value of these, if another argument gives it an effect. */
+/** For these 0 is a value, not an absent argument. Another argument may give it an effect. */
 const ZERO_IS_A_VALUE: readonly string[] = [
   ...['crop_margin', 'position'],
   ...FINISHING_FIELDS.filter(field => rowOf(field).number?.min === 0),
@@ -120,7 +122,8 @@ function isEmpty(name: string, value: unknown): boolean {
 
 /**
  * Makes a call's request. If `make` refuses a 0 because the argument that it depends on is missing,
- * an agent filled the 0 in: this leaves it out and tries again. @throws what `make` throws
+ * an agent filled the 0 in. The function then retries without the 0.
+ * @throws the errors of `make`
  */
 export async function withoutIdleZeros<T>(
   { fields, zeros }: Pick<ReadArguments, 'fields' | 'zeros'>,

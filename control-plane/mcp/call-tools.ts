@@ -37,8 +37,8 @@ import { ADDRESS_MS, KEPT_MS, UPLOADS_OF_ACCOUNT_MAX, type UploadStore } from '.
 /** Most agents give up on a call after 60 s, and then repeat it. */
 const WAIT_MS_MAX = 45_000;
 /**
- * The same call joins its job, or gets its result again, until this long after the job's end:
- * longer than agents retry, and short enough for a person who wants a new image.
+ * A repeated call joins the job, or gets its result again, until this long after the job's end.
+ * Agents give up sooner; people who want another result come later.
  */
 const DERIVED_KEY = { namespace: 'mcp', rememberedMs: 600_000 };
 const RETRY_AFTER_S = 5;
@@ -76,7 +76,7 @@ export interface Calling {
   readonly reply: FastifyReply;
   readonly image: ImageUpload;
   readonly longTexts: number;
-  /** Ends the message's share of answers (AnswerShares). */
+  /** Frees the message's slot among concurrent answers (AnswerShares). */
   readonly leave: () => void;
   /**
    * Counts a submission against the rate, once per message, and calls `leave`.

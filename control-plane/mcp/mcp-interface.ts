@@ -70,8 +70,8 @@ export function mcpInterface(
 }
 
 /**
- * Protects against DNS rebinding: a foreign page under a name that leads here could use a key that
- * is kept for this server. Agents send no Origin. @throws ContractError KEY_NOT_ALLOWED
+ * Protects against DNS rebinding: a foreign page whose name resolves to this server could use a key
+ * that is kept for it. Agents send no Origin. @throws ContractError KEY_NOT_ALLOWED
  */
 function requireOwnOrigin(baseUrl: string): onRequestHookHandler {
   const own = new URL(baseUrl).origin;
@@ -91,8 +91,8 @@ function isLargeMessage({ headers }: FastifyRequest): boolean {
 }
 
 /**
- * A large message counts as a submission. Without a Content-Length it counts once that many bytes
- * came.
+ * A large message counts as a submission. Without a Content-Length it counts as large once more
+ * than SMALL_MESSAGE_BYTES_MAX came.
  * @throws ContractError KEY_NOT_ALLOWED, RATE_LIMITED
  */
 function requireMessageRate({ reads, submissions }: Rates): onRequestAsyncHookHandler {
@@ -142,8 +142,7 @@ async function answer(
     const { message, longTexts } = await readMessage(request.raw, uploads, reading);
     if (Array.isArray(message))
       throw malformed('The body is a batch. Send one message per request.');
-    // Importing the SDK takes a fifth of the start-up time, and few use it, so it waits for a
-    // message.
+    // Importing the SDK takes a fifth of the start-up time, so the first message imports it.
     const { answerMessage } = await import('./mcp-server.ts');
     const { image } = uploads;
     const { method } = (message ?? {}) as { readonly method?: unknown };

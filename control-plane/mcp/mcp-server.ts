@@ -53,8 +53,7 @@ export async function answerMessage(
     const value = calling.request.headers[name];
     if (value !== undefined) headers.set(name, String(value));
   }
-  // The SDK requires callers to accept event streams, too, although earlier versions of the
-  // protocol get JSON alone.
+  // The SDK requires callers to accept event streams, too. Ours need not, since they get JSON.
   const { accept = '*/*' } = calling.request.headers;
   headers.set('accept', acceptsJson(accept) ? 'application/json, text/event-stream' : accept);
   const request = new Request(`${described.baseUrl}/mcp`, { method: 'POST', headers });
@@ -68,9 +67,9 @@ export async function answerMessage(
 
 /**
  * Versions before 2026-07-28 open with `initialize`. Later ones name their version in each message.
- * A bridge of an earlier version forwards its client's `server/discover` without the headers. It
- * must get "method not found", as from every earlier server: then the client continues with
- * `initialize`.
+ * A bridge of an earlier version forwards its client's `server/discover` without the version's
+ * header. It must get "method not found", as from every earlier server: then the client continues
+ * with `initialize`.
  */
 async function respond(request: Request, parsedBody: unknown, server: Server): Promise<Response> {
   const { method } = (parsedBody ?? {}) as { readonly method?: unknown };

@@ -25,9 +25,9 @@ const MESSAGE_BYTES_MAX = 2 * HINT_LIST_BYTES_MAX + 64 * 1024;
  * 6 ms.
  */
 const TEXTS_MAX = 2048;
-/** Measured in JSON's form. Enough for the longest URL with every character escaped. */
+/** Measured before unescaping. Enough for the longest URL with every character escaped. */
 export const TEXT_BYTES_MAX = 16 * 1024;
-/** A call by a URL has a few hundred bytes. */
+/** A call with image_url has a few hundred bytes. */
 export const SMALL_MESSAGE_BYTES_MAX = 16 * 1024;
 /** From the headers to the last byte, as for a form. */
 const SMALL_MESSAGE_MS_MAX = 5000;

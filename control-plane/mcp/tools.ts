@@ -183,7 +183,10 @@ const SHAPES = {
   },
 };
 
-/** Agents' schemas allow one type per field. A test of REST ensures that each has a description. */
+/**
+ * Agents' schemas allow one type per field. A test of the REST API checks that all fields have
+ * descriptions.
+ */
 function fieldsOf(described: DescribedFields, { models, corrections }: Offered) {
   const names = IMAGE_FIELDS.filter(name => corrections || name !== 'correctable');
   const entries = names.map(name => {
@@ -195,7 +198,7 @@ function fieldsOf(described: DescribedFields, { models, corrections }: Offered) 
   return Object.fromEntries(entries) as Record<string, object>;
 }
 
-/** Every conversation pays for these words, so the descriptions refer to the first tool. */
+/** Every conversation pays for these words, so the descriptions refer to remove_background. */
 function correctionFieldsOf(described: DescribedFields): Record<string, object> {
   const entries = CORRECTION_FIELDS.map(name => {
     if (isHintList(name)) return [name, { ...SHAPES, description: WORDS[name] }];

@@ -15,7 +15,7 @@ import { type Database, query } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type {} from './tables.ts';
 
-/** An agent uploads at once. The time is for a person who confirms it. */
+/** An agent uploads at once. The time is for a person who must confirm the upload. */
 export const ADDRESS_MS = 600_000;
 /** How long after `create` calls can use the image. */
 export const KEPT_MS = 1_800_000;
@@ -121,7 +121,7 @@ async function findForKey(database: Database, apiKeyId: string, id: string) {
   return { blob: row.blob, known };
 }
 
-/** The blob goes first: if its removal fails, the row remains and leads to it again. */
+/** Removes blobs before rows: if a removal fails, the row still names its blob. */
 async function removeOld(
   database: Database,
   size: number,

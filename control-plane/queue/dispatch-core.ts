@@ -1,9 +1,10 @@
 /**
- * Decides which lanes of the queue to read, which of the listed jobs begin now and on what, and
- * when to try the others. It keeps only its memory between rounds and does no I/O: the dispatcher
- * runs it on the database, bench/dispatch-simulator in simulated time.
+ * Decides which lanes of the queue to read, which of the listed jobs begin now and on which node,
+ * and when the next round runs. It does no I/O: the dispatcher runs it on the database,
+ * bench/dispatch-simulator in simulated time.
  *
- * A round: `beginRound`; `lanesRead` if `lanesOutdated`; `chooseLanes`; a listing of jobs; `place`.
+ * A round calls `beginRound`, `lanesRead` if `lanesOutdated`, and `chooseLanes`, lists the jobs of
+ * these lanes, and calls `place`.
  *
  * `#waits` has the kinds of jobs that may wait. A round takes all kinds out, tries them, and puts
  * back the kinds of the jobs that it leaves. So if a job could begin here, its kind is in `#waits`,
@@ -11,14 +12,14 @@
  *
  * | kind        | put in by                                                | a round begins if         |
  * |-------------|----------------------------------------------------------|---------------------------|
- * | unread      | start, poll, the end of a download or of an open run; a  | always                    |
- * |             | round with empty lanes, or full of engine-bound jobs     |                           |
+ * | unread      | start, poll, a download's end, a run that ends with an   | always                    |
+ * |             | open job, a round of empty lanes or of engine-bound jobs |                           |
  * | node, model | a job without room or after others of its kind; a round  | a node has room           |
  * | group       | that leaves such jobs, or may have left them unread      | room is not kept for sync |
- * | download    | the same, without a slot for downloads                   | never: a slot is `unread` |
+ * | download    | the same, without a slot for downloads                   | never: `unread` covers it |
  *
- * A kind that a round took out is untried until the round places jobs; until then newly downloaded
- * jobs queue after node and group. No row holds a job that no routable node can do.
+ * A kind that a round took out is untried until the round places jobs. Until then `nodesAwaited`
+ * still counts it. No row includes jobs that no routable node can do.
  */
 
 import { EngineBoundLanes } from './engine-bound-lanes.ts';
@@ -36,11 +37,11 @@ import { LaneCache } from './lane-cache.ts';
 import type { JobLane, LaneRead } from './lanes.ts';
 import { failureDue } from './lease-rules.ts';
 
-/** More than the fleet of one replica begins at once. */
+/** More jobs than one replica begins at once. */
 export const LIST_MAX = 256;
 /** After a synchronous job, others are likely within this time. */
 const SYNC_COMES_MS = 10_000;
-/** About the time of a claim and a header. The node reports the job after that. */
+/** About the time to claim a job and send its header. The node then reports the job. */
 const REPORT_PAUSE_MS = 10;
 
 export type QueuedJob = WaitingJob &
@@ -146,7 +147,9 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   readonly #lanes = new LaneCache();
   readonly #engineBoundLanes: EngineBoundLanes<J>;
   readonly #running = new Map<string, J>();
-  /** An `untried` kind starts no other round: the running round will try it. */
+  /**
+   * The kinds of the table above. `untried`: the running round tries them, so they start no other.
+   */
   readonly #waits = new Map<WaitKind | 'unread', 'known' | 'untried'>([['unread', 'known']]);
   #syncAtMs = Number.NEGATIVE_INFINITY;
 
@@ -262,7 +265,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     const placed: Placed<J, Offer, Download>[] = [];
     const unplaced = new Set(free);
     let wakeInMs = Number.POSITIVE_INFINITY;
-    // A lane may have more jobs than the query took.
+    // A lane with this many listed jobs may have more.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (kind: WaitKind) => {
       const isOfKind = (job: J) => this.#waitKindOf(job) === kind;
@@ -284,7 +287,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     const forgotten = this.#lanes.listed(lanes, jobs, [...begun]);
     const lanesLeft = !all && this.#awaits('model');
     const skipsNext = this.#engineBoundLanes.listed(lanes, jobs, { begun, eachMax, lanesLeft });
-    // No job waits in these lanes, so there is room to read others.
+    // If no job waits in these lanes, the next round reads others.
     if (skipsNext || (!all && jobs.length === 0 && forgotten)) {
       this.#note('unread');
       wakeInMs = 0;
@@ -294,7 +297,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   /** @param needs absent: the needs in the job's row */
   takeRoom(job: J, needs?: Needs): ReturnType<Capacity<J, Needs, Offer>['take']> {
-    // Endless synchronous requests must not outlast the hour in which a job must begin.
+    // Aged jobs take any slot: endless synchronous requests must not hold them past their deadline.
     if (job.group && !isAged(job, this.#groups) && !this.#leavesSyncSlot(job)) return {};
     return this.#options.capacity.take(job, this.memories.find(job.id), needs);
   }
@@ -333,8 +336,8 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   }
 
   #failureDue(job: J): JobFailure | 'unable' | undefined {
-    // A listing does not count lost attempts: the replica that lost the last one remembers the
-    // failure.
+    // Listings do not read the counts of lost attempts. The replica that lost the last one
+    // remembers the failure.
     const counted = { ...job, lostAttempts: 0, lostWithProcess: 0 };
     const remembered = this.memories.find(job.id)?.failure;
     return remembered ?? failureDue(counted) ?? this.#incapableFailure(job);
@@ -357,7 +360,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     if (jobs.some(job => job.class === 'sync')) this.#syncAtMs = this.#options.now();
   }
 
-  /** Jobs of groups may use the only slot. */
+  /** If there is only one slot, group jobs may use it. */
   #leavesSyncSlot(job: J | 'unbound'): boolean {
     if (this.#options.now() - this.#syncAtMs > SYNC_COMES_MS) return true;
     const { all, free } = this.#options.capacity.slots(job);

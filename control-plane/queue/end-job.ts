@@ -1,6 +1,6 @@
 /**
  * Ends a job in one transaction: its state, its funding, its payload and the steps of packages
- * (settled-steps.ts). First locks the row that the hold locked first (funding/).
+ * (settled-steps.ts). First locks the row that the submission locked first (funding/).
  *
  * A repeated call with the same claim and end returns true and changes nothing: the first answer
  * may be lost, and only the holder of that fence can have made the change.
@@ -78,7 +78,7 @@ export interface End {
 interface Ending<J> extends Omit<End, 'closed'> {
   readonly from: readonly JobState[];
   readonly closed?: (tx: Tx, job: J) => Promise<void>;
-  /** Whether this call ended the final job. */
+  /** Whether an earlier try of this call ended the final job. */
   readonly happened: (job: J) => boolean;
 }
 
@@ -230,7 +230,7 @@ export class JobEnds<J extends EndableJob, S extends SettledJob = SettledJob> {
   }
 }
 
-/** The next round sees the raised fence or the final job. */
+/** The repeated transaction sees the raised fence or the final job. */
 function overtaken(jobId: string): OvertakenError {
   return new OvertakenError(`job ${jobId} was claimed or ended after it was read`);
 }

@@ -1,7 +1,7 @@
 /**
- * Engine-bound lanes: each waiting job needs particular engines. Such jobs may wait while nodes
- * have room for others, and they hide the jobs behind them. After a round that leaves such jobs,
- * the next round may skip all of them.
+ * Engine-bound lanes: each listed job that waits needs particular engines. Such jobs may wait while
+ * nodes have room for others, which the listing does not reach. So the round after one that leaves
+ * such jobs may skip them.
  */
 import { type LanedJob, type LaneIdentity, type LaneRead, laneKey, laneOf } from './lanes.ts';
 
@@ -39,7 +39,7 @@ export class EngineBoundLanes<J extends LanedJob> {
   /**
    * Two rounds in a row never skip.
    * @param eachMax a lane with this many listed jobs may have more
-   * @param lanesLeft such jobs wait, and the round left out lanes
+   * @param lanesLeft engine-bound jobs wait, and the round left out lanes
    * @returns whether the next round skips
    */
   listed(

@@ -11,7 +11,7 @@ export interface WaitingJob
 export interface GroupPlacement {
   /** While synchronous requests arrive, group jobs leave them this share of the slots. */
   readonly syncSlotsShare: number;
-  /** A job that waited longer leaves no slots and is as urgent as others. */
+  /** A job that waited this long leaves no slots and is as urgent as synchronous jobs. */
   readonly headStartMs: number;
 }
 
@@ -34,9 +34,9 @@ interface AccountQueue<T> {
 }
 
 /**
- * Puts synchronous jobs and those past their head start before the others. Within each part, the
- * account with the fewest running jobs comes first, then its key with the fewest, then the oldest
- * position. An ordered job counts as running for the next choice.
+ * Puts synchronous and aged jobs before the others. Within each part, the account with the fewest
+ * running jobs comes first, then its key with the fewest, then the oldest position. An ordered job
+ * counts as running for the next choice.
  */
 export function orderJobs<T extends WaitingJob>(
   jobs: readonly T[],

@@ -50,7 +50,7 @@ export class HeldLease {
   }
 
   #end(end: LeaseEnd): void {
-    // A loss replaces stopping: the replica must not give back a lost lease.
+    // `lost` replaces `stopping`: the replica must not give back a lost lease.
     if (this.#ending === undefined || end === 'lost') this.#ending = end;
     this.#ended.abort();
   }

@@ -3,9 +3,7 @@ import type { JobStatus } from './job.ts';
 export interface IdempotencyKey {
   /** SHA-256, hexadecimal. */
   readonly hash: string;
-  /**
-   * After its end, the job answers for the key this long, in ms. Absent: as long as its row exists.
-   */
+  /** How long the key leads to the job after the job's end, in ms. Absent: while its row exists. */
   readonly rememberedMs?: number;
 }
 

@@ -1,4 +1,4 @@
-/** What a replica remembers of jobs between rounds. A loss costs a repeated attempt at most. */
+/** Facts that a replica remembers of jobs between rounds. Losing them costs at most one attempt. */
 import type { JobFailure } from './job.ts';
 
 /** Far more jobs than fail at once. At the bound the oldest entry goes. */
@@ -21,7 +21,6 @@ export interface JobMemory {
   refusals: number;
   /** Claims since the last admission that every node refused. */
   refusedClaims: number;
-  /** Attempts that found the storage full. */
   storageFulls: number;
   waitUntilMs: number;
   incapableSinceMs: number | undefined;
@@ -56,7 +55,7 @@ export class JobMemories {
     this.#entry(jobId).avoidedNodes.add(nodeId);
   }
 
-  /** @returns attempts that met a fault of the node or a rejection */
+  /** @returns how many attempts met a fault of the node or a rejection */
   nodeFault(jobId: string, nodeId: string): number {
     const entry = this.#entry(jobId);
     entry.avoidedNodes.add(nodeId);

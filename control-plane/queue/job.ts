@@ -96,8 +96,8 @@ export function isFinal(job: Pick<JobStatus, 'state'>): boolean {
 }
 
 /**
- * Does not derive the deletion from the expiry: a cluster member may read an earlier clock than
- * another wrote.
+ * A deleted result is expired even if this cluster member's clock is behind the one that deleted
+ * it.
  */
 export function publicState(
   job: Pick<JobStatus, 'state' | 'expiresAtMs' | 'readAtMs' | 'deletedAtMs'>,

@@ -60,7 +60,7 @@ const laneKeyOf = (job: LaneJob) => laneKey(laneOf(job));
 export class LaneCache {
   readonly #lanes = new Map<string, JobLane>();
   #stuck = new Set<string>();
-  /** Lanes added during a round, which read the table before. */
+  /** Lanes added since `choose`. `listed` keeps them, as the listing may be older. */
   readonly #addedSince = new Set<string>();
   #outdated = true;
 
@@ -78,7 +78,7 @@ export class LaneCache {
     for (const lane of lanes) this.#lanes.set(laneKey(lane), lane);
   }
 
-  /** @param toDownload the lane of the key and class: for jobs with a download, or without */
+  /** @param toDownload adds the lane of jobs that need a download; false: the other lane */
   add(job: LaneJob, toDownload = needsDownload(job)): void {
     const { createdAtMs, readAtMs } = job;
     const firstQueueAtMs = queuePositionMs(job.class, createdAtMs);

@@ -28,7 +28,6 @@ export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId'
 
 export interface LaneRead extends LaneIdentity {
   readonly exceptHosts?: readonly string[];
-  /** Skips engine-bound jobs. */
   readonly unboundOnly?: boolean;
 }
 

@@ -49,7 +49,7 @@ export const JOB_MS_MAX = 7_200_000;
 type CountedJob = Pick<QueueJob, 'state' | 'createdAtMs' | 'startedAtMs' | 'readAtMs'> &
   Pick<QueueJob, 'lostAttempts' | 'lostWithProcess' | 'takeovers'>;
 
-/** The job's own fault comes first: a passed deadline must not make it retryable. */
+/** The job's own fault comes first: a passed deadline must not make the failure retryable. */
 export function failureDue(job: CountedJob): JobFailure | undefined {
   if (isFinal(job)) return undefined;
   if (job.lostWithProcess >= LOST_WITH_PROCESS_MAX) {

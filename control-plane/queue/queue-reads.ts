@@ -25,7 +25,7 @@ export interface PayloadReads<Row, P> {
    */
   readonly queuedCost: RawBuilder<number>;
   readonly doneCost: RawBuilder<number>;
-  /** Divisor from `queuedCost` and `doneCost` to the units of the answers. */
+  /** The reads divide `queuedCost` and `doneCost` by this number. */
   readonly costUnit: number;
   readonly countedColumns: readonly (keyof Schema['jobs'])[];
   /** SQL on a job's row: 1 if it needs a download. */
@@ -189,7 +189,7 @@ function selectHeads<Row>(
   return heads.reduce((union, next) => union.unionAll(next));
 }
 
-/** Selects from a subquery: SQLite allows no order and limit in a part of a union. */
+/** SQLite allows order and limit in a part of a union only in a subquery. */
 function selectFirst<Row>(
   { kysely, nowMs, dialect }: Database,
   { lane, state, eachMax }: { lane: LaneRead; state: JobState; eachMax: number },

@@ -23,7 +23,7 @@ export interface Prepared<J> {
   readonly columns: Updateable<Schema['jobs']>;
   /** Host of the next download, for which the job stays fetching. Absent: the job is ready. */
   readonly nextHost?: string | undefined;
-  /** Whether a job that this claim still holds has the change: its answer may have been lost. */
+  /** Whether the row already has the change, because an earlier answer was lost. */
   readonly happened: (job: J) => boolean;
 }
 
@@ -44,7 +44,7 @@ export interface QueuedWork {
   readonly oldestAgeMs: number;
   /** By account id. Accounts without queued jobs are absent. */
   readonly byAccount: ReadonlyMap<string, AccountQueue>;
-  /** Cost by the model that jobs name. null: they name none. */
+  /** Cost by model. null: jobs that name no model. */
   readonly byModel: ReadonlyMap<string | null, number>;
 }
 
@@ -83,7 +83,7 @@ export interface JobLeases<J> {
   admitted(claim: Claim, giveUp?: AbortSignal): Promise<boolean>;
   /**
    * Counts the attempt and gives the lease back.
-   * @returns the job after that
+   * @returns the changed job
    */
   attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal): Promise<J | undefined>;
 }

@@ -6,7 +6,7 @@
  * savepoint of its own, and the one that fails is left out.
  *
  * If a step ends the transaction (a conflict, a lost connection), the whole transaction repeats.
- * After STEP_ENDS_MAX of these, all steps are left out.
+ * After STEP_ENDS_MAX repeats, all steps are left out.
  *
  * Each left-out step adds a row to `unsettled_jobs` in the same transaction; unsettled-jobs.ts runs
  * it later.

@@ -3,11 +3,11 @@
  *
  * The order of the statements:
  * 1. the account's row, by compare-and-set. It serialises an account's submissions, which keeps the
- *    balance, the number in flight and a key's cap. In 25 s of load, inserting first left 86
- *    deadlocks on MySQL and 263 on MariaDB; this order left none;
+ *    balance, the number in flight and a key's cap. In 25 s of load, inserting first caused 86
+ *    deadlocks on MySQL and 263 on MariaDB; this order caused none;
  * 2. the count of the API key's cap, if it has one, by compare-and-set;
  * 3. a read that tells whether a package uses the key for something else, the rows that the payload
- *    joins, then the job's row, whose unique key stops the slower of two twins;
+ *    joins, then the job's row, whose unique key stops the slower of two requests;
  * 4. the ledger's entry, and commit;
  * 5. if 1, 2 or 3 refused, a read of the key: a twin may have taken the last credit for this
  *    request.
@@ -72,11 +72,11 @@ export interface PayloadSubmission<New extends NewQueueJob, J> {
    */
   columns(job: New): PayloadColumns;
   /**
-   * Columns that depend on other rows. Reads them with the account's row locked, and throws to
-   * refuse the job.
+   * Returns columns that depend on other rows. Reads these rows with the account's row locked, and
+   * throws to refuse the job.
    */
   join(database: Database, tx: Db, job: New): Promise<Partial<NewRow>>;
-  /** @returns the answer of submit to an error of `join`; undefined: the error is not a refusal */
+  /** @returns the outcome of a refusal that `join` threw; undefined: another error */
   refusalOf(error: unknown): { readonly kind: 'refused' } | undefined;
   read(database: Database, db: Db, jobId: string): Promise<J | undefined>;
   readByKey(database: Database, db: Db, apiKeyId: string, keyHash: string): Promise<J | undefined>;
@@ -122,7 +122,7 @@ export class JobSubmission<New extends KeyedJob, J extends KeyedRow> {
     return query(this.#database, db => this.#isTaken(db, apiKeyId, keyHash));
   }
 
-  /** A job past its remembered time first loses its key. */
+  /** First frees the key if its job ended more than `rememberedMs` ago. */
   async findByKey(apiKeyId: string, key: IdempotencyKey): Promise<J | undefined> {
     if (!HASH.test(key.hash)) return undefined;
     const { readByKey } = this.#payload;

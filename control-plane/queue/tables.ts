@@ -15,7 +15,7 @@ export interface JobsTable {
   class: JobClass;
   /** Set while the job is open. Orders the jobs of its class (queuePositionMs). */
   queue_at: number | null;
-  /** `sourceHostOf` the next download. */
+  /** Host and port of the next download (`sourceHostOf`). */
   source_host: string | null;
   model: string | null;
   created_at: number;

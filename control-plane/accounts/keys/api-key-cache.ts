@@ -33,9 +33,7 @@ interface RecalledOwner {
   readonly isFresh: boolean;
 }
 
-/**
- * Callers poll ten times a second. Half of the time in which a revocation reaches every replica.
- */
+/** Callers poll ten times a second. A revocation reaches every replica within twice this time. */
 export const API_KEY_CACHE_MS = 500;
 /** Bounds cached keys and recorded uses. At the bound the oldest goes. */
 export const API_KEYS_CACHED_MAX = 10_000;
@@ -50,7 +48,7 @@ interface Secret {
 interface CachedKey {
   /** The current secret and the one before it; empty: no such key. */
   readonly secrets: readonly Secret[];
-  /** By performance.now(): the end of the entry's freshness or of one of the secrets. */
+  /** By performance.now(): when the entry becomes stale or a secret expires. */
   readonly freshUntilMs: number;
 }
 

@@ -32,7 +32,7 @@ export interface ApiKeyToken {
 
 /** @param existingId the id of a key that gets another secret; absent: a new id */
 export function createApiKeyToken(existingId?: string): ApiKeyToken {
-  // 9 bytes exceed 12 characters. Without the first character the others are uniform.
+  // 9 bytes take 13 characters. The first would be 0 or 1, so it is cut off.
   const id = existingId ?? base62(randomBytes(9), ID_LENGTH + 1).slice(1);
   const secret = base62(randomBytes(SECRET_BYTES), SECRET_LENGTH);
   const head = `${publicPrefix(id)}_${secret}`;

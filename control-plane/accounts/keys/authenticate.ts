@@ -1,9 +1,7 @@
 import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
 import { API_KEY_CACHE_MS, type ApiKeyCache, type Authentication } from './api-key-cache.ts';
 
-/**
- * Requests with the same key share one read of its row. The read counts for the account of the key.
- */
+/** Requests with the same key share one read of its row. The read counts for the key's account. */
 export class Authenticate {
   readonly #apiKeys: Pick<ApiKeyCache, 'recall' | 'authenticate'>;
   readonly #reads = new Map<string, { answer: Promise<Authentication>; startedAtMs: number }>();

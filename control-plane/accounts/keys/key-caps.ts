@@ -19,7 +19,7 @@ export class CapReachedError extends Error {
 }
 
 /**
- * @returns the start of the count, which giving back needs; null: no cap
+ * @returns the start of the count, for `giveBackToCap`; null: no cap
  * @throws CapReachedError
  */
 export async function countForCap(

@@ -75,7 +75,7 @@ export interface KeyCap {
   readonly period: CapPeriod;
 }
 
-/** Its start identifies it: no two counts of a key start at the same time. */
+/** No two counts of a key start at the same time. */
 interface CapCount {
   readonly windowStartMs: number | null;
   readonly used: number;
@@ -85,7 +85,7 @@ interface BegunCount extends CapCount {
   readonly windowStartMs: number;
 }
 
-/** UTC milliseconds; 0: it never resets. */
+/** UTC milliseconds; 0: the count never resets. */
 function capPeriodStartMs(period: CapPeriod, nowMs: number): number {
   return period === 'total' ? 0 : periodStartMs(period, nowMs, 0);
 }
@@ -149,7 +149,7 @@ export const parseCapCredits = (text: string) => wholeIn(text, CREDITS_AMOUNT_MA
 export const parseKeyRate = (text: string) => wholeIn(text, KEY_RATE_MAX);
 export const parseExpiryDays = (text: string) => wholeIn(text, KEY_EXPIRY_DAYS_MAX);
 
-/** @returns each scope once, in their order; 'all': the names have every scope */
+/** @returns each scope once, in the order of KEY_SCOPES; 'all': the names have every scope */
 export function parseKeyScopes(names: readonly string[]): readonly KeyScope[] | 'all' | undefined {
   if (names.length === 0 || !names.every(isKeyScope)) return undefined;
   const scopes = KEY_SCOPES.filter(scope => names.includes(scope));

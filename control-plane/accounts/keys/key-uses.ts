@@ -102,7 +102,7 @@ export interface KeyUse {
 /** Uses per statement. */
 const USES_MAX = 100;
 
-/** Keeps a later time in the row. */
+/** Does not replace a later time in the row. */
 export async function writeKeyUses(database: Database, uses: readonly KeyUse[]): Promise<void> {
   const ofPrevious = uses.filter(use => use.byPreviousSecret);
   // The key's own column has the uses of both secrets.

@@ -58,7 +58,7 @@ export class ManageKeys {
     return this.#apiKeys.revoke(apiKeyId, { accountId, actor });
   }
 
-  /** Active keys with a latest secret that this person saw, oldest first. */
+  /** Active keys whose latest secret this person created, oldest first. */
   async listMadeBy(accountId: string, userId: string): Promise<ApiKey[]> {
     const keys = await this.#apiKeys.list(accountId);
     return keys.filter(({ madeBy, state }) => madeBy === userId && state === 'active');
@@ -75,7 +75,6 @@ export class ManageKeys {
   }
 }
 
-/** Trims the name and converts it to Unicode's composed form. */
 export function parseKeyName(text: string): string | undefined {
   const name = text.trim().normalize('NFC');
   return isName(name) ? name : undefined;

@@ -56,7 +56,7 @@ export function apiKeyFromRow(row: ListedRow) {
         : { endsAtMs, lastUsedAtMs: row.previous_last_used_at },
     policy,
     capUse: policy.cap === undefined ? null : capUseOf(policy.cap, row),
-    /** The person who last saw a new secret; null: the operator. */
+    /** The person who created the latest secret; null: the operator. */
     madeBy: row.made_by,
     state: stateOf(row),
   };

@@ -16,7 +16,6 @@ export interface AccountRange {
   readonly soleAccountId?: string;
 }
 
-/** A part of a large account. */
 export interface TimeRange {
   readonly fromMs: number;
   readonly beforeMs: number;
@@ -26,7 +25,7 @@ export function rangeOfAccount(accountId: string): AccountRange {
   return { from: accountId, before: nextAfter(accountId), soleAccountId: accountId };
 }
 
-/** The first text that may follow an id. */
+/** Sorts after the id and before the next one. */
 function nextAfter(id: string): string {
   return `${id}!`;
 }

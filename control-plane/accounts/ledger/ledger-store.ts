@@ -48,7 +48,10 @@ export function createLedgerStore(database: Database) {
     inFlight: (accountId: string) => query(database, db => readInFlight(db, accountId)),
     /** Undefined: no such account. Reads one row. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
-    /** Undefined: no such account. One statement that reads no entry of a job. */
+    /**
+     * Undefined: no such account. One statement, which reads grants and revocations but no job's
+     * entry.
+     */
     credits: (accountId: string) => readCredits(database, accountId),
   };
 }
@@ -76,7 +79,7 @@ async function enter(
     });
   } catch (error) {
     if (databaseErrorKind(error) !== 'duplicate') throw error;
-    // A twin entered it between our read and our insert.
+    // Another call made the entry between our read and our insert.
     const twin = await earlierOutcome(database, entry);
     if (twin === undefined) throw error;
     return twin;
@@ -132,7 +135,6 @@ async function readCredits(database: Database, accountId: string) {
   return { available, reserved, charged, granted, revoked };
 }
 
-/** Reads the index backwards. */
 async function listEntries(
   database: Database,
   accountId: string,

@@ -53,7 +53,7 @@ export function requireEntry({ amount, reference }: OperatorEntry): void {
   if (!isLedgerReference(reference)) throw new Error('not a ledger reference: see ledger.ts');
 }
 
-/** Rejects with a duplicate if the reference exists. */
+/** Rejects with the database's duplicate error if the reference exists. */
 export async function enterOperatorEntry(
   database: Database,
   tx: Kysely<Schema>,

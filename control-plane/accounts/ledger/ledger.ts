@@ -35,7 +35,7 @@ export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
  */
 export const CREDITS_PER_JOB = 1;
 
-/** The bound of one movement keeps sums of millions exact as JavaScript numbers. */
+/** This bound of one entry keeps sums of millions of entries exact as JavaScript numbers. */
 export const CREDITS_AMOUNT_MAX = 1_000_000_000;
 
 type LedgerSums = Readonly<Record<LedgerKind, number>>;

@@ -51,7 +51,6 @@ async function leaseFrom(
     .where('kind', '=', kind)
     .executeTakeFirst();
   if (row === undefined) {
-    // The row starts with a window in the past.
     const values = { account_id: accountId, kind, window_start: 0, leased: 0 };
     await isInserted(db.insertInto('rate_quotas').values(values).execute());
     throw new OvertakenError('the row of the quota was made just now');
@@ -202,8 +201,8 @@ export class RateLimits {
   async #learnWindow(): Promise<void> {
     const nowMs = await this.#quotas.nowMs();
     const startMs = quotaWindowStartMs(nowMs);
-    // This end is late by the time of the answer, never early: a lease then notices the end of the
-    // window.
+    // This end is late by the time that the answer took, never early. A lease notices if the window
+    // ended before.
     const endsAtMs = performance.now() + startMs + RATE_WINDOW_MS - nowMs;
     if (this.#window?.startMs === startMs) this.#window.endsAtMs = endsAtMs;
     else this.#window = { startMs, endsAtMs, shares: new Map() };

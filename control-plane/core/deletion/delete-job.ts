@@ -12,7 +12,7 @@ import type { JobEvents } from '../results/job-events.ts';
 import { UUID } from '../results/job-of-caller.ts';
 import type { ResultJob, ResultReaders } from '../results/result-download.ts';
 
-/** The answer waits this long for the storage; other files are erased after it. */
+/** The answer waits at most this long for the erasure, which continues after it. */
 const ERASE_MS_MAX = 1000;
 const PROCESSING_RETRY_AFTER_S = 2;
 

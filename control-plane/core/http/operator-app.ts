@@ -31,7 +31,9 @@ import type { OperatorServices } from './app-services.ts';
 /** Bodies are small forms, with a limit of their own: FORM_MS_MAX. */
 const REQUEST_TIMEOUT_MS = 10_000;
 const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
-/** The share that waiting connections must leave free, and the share that may wait for a body. */
+/**
+ * The share of connections that waiting ones leave free, and the share that may wait for bodies.
+ */
 const SPARE_SHARE = 0.25;
 const BODIES_SHARE = 0.25;
 const UNREAD_ANSWERS_MAX = 32;

@@ -43,7 +43,7 @@ const HEADERS_TIMEOUT_MS = 15_000;
 const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
 /** Longer than a load balancer's usual 60 s, so that the balancer closes first. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
-/** An idle connection closes this long after the longest wait. */
+/** An idle connection closes this long after the longest time before an answer. */
 const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 /** Large, so that the routes check parameters and answer the contract's errors. */
 const PARAM_LENGTH_MAX = 16 * 1024;

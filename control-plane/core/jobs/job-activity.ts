@@ -11,7 +11,7 @@ const HOUR_MS = 3_600_000;
 const ACTIVITY_HOURS = 24;
 /** Longest time from `finished_at` to the commit. */
 const COMMITTED_AFTER_MS = 120_000;
-/** Jobs of an hour that its mean times are of. */
+/** An hour's mean times use at most this many of its jobs. */
 export const TIMED_MAX = 100;
 
 export interface HourOfJobs {

@@ -7,7 +7,7 @@ export type CallbackStatus = 'pending' | 'delivered' | 'failed';
 const CALLBACK_FAILURES = [...POST_FAILURES, 'redirect', 'gone', 'status', 'unsignable'] as const;
 export type CallbackFailure = (typeof CALLBACK_FAILURES)[number];
 
-/** null also for the word of another version. */
+/** null also if another version stored a failure that this one does not know. */
 export function callbackFailureOf(lastError: string | null): CallbackFailure | null {
   return CALLBACK_FAILURES.find(known => known === lastError) ?? null;
 }

@@ -33,8 +33,8 @@ export function baseline(dialect: DatabaseDialect): Migration {
   return {
     async up(db: Kysely<unknown>) {
       await createTables(db, dialect, TABLES);
-      // On SQLite these indexes leave out rows without a blob, whose statistics would make it read
-      // the whole table.
+      // On SQLite these indexes leave out rows without a blob. The statistics of such rows would
+      // make SQLite read the whole table.
       for (const column of ['input_blob', 'result_blob']) {
         await createIndex(db, dialect, `jobs_${column}`, 'jobs', [column], { notNull: column });
       }

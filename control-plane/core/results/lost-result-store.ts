@@ -45,10 +45,10 @@ export type LostResultStore = ReturnType<typeof createLostResultStore>;
 
 export function createLostResultStore(database: Database) {
   return {
-    /** By the end of its link. */
+    /** The result whose link expires last. */
     newest: async (butNot?: string): Promise<LiveResult | undefined> =>
       (await liveResults(database, 'desc', FIRST_RESULT, 2)).find(({ jobId }) => jobId !== butNot),
-    /** By the end of their links. */
+    /** In the order in which their links expire. */
     live: (after: ResultCursor, limit: number) => liveResults(database, 'asc', after, limit),
     corrections: (jobId: string) => query(database, db => readResultsOfFamily(db, jobId)),
     repay: (loss: Loss, repayment: Repayment) => repay(database, loss, repayment),

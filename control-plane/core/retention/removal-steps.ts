@@ -28,7 +28,8 @@ export function removalStep({ name, remove }: Removal): SweepStep {
 }
 
 /**
- * @param jobRetentionMs events are kept at least as long, or the search would read webhooks of jobs
+ * @param jobRetentionMs events are kept at least as long: until then, the search for old events
+ * would also read the webhooks of jobs
  */
 export function removalsOf({ audit, outbox }: SweptStores, jobRetentionMs: number): Removal[] {
   const eventsKeptMs = Math.max(MESSAGES_KEPT_MS, jobRetentionMs);

@@ -7,7 +7,8 @@ import type { Transaction } from 'kysely';
 import type { QueueJob } from '../job.ts';
 
 /**
- * credit: the account pays. free: nobody pays. unpaid: a package counts the job (docs/adr/0022).
+ * credit: the account pays. free: nobody pays. unpaid: nobody pays, and a package counts the job
+ * against a daily allowance (docs/adr/0022).
  */
 export type FundingKind = 'credit' | 'free' | 'unpaid';
 

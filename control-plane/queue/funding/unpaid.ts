@@ -1,4 +1,4 @@
-/** A package counted the job. It costs nothing and is not in flight (docs/adr/0022). */
+/** Nobody pays, and the job is not in flight (docs/adr/0022). */
 import { takeAccount } from '@matting/accounts/account-store.ts';
 import type { EndFunding, Funding } from './funding.ts';
 
