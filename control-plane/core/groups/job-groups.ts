@@ -57,9 +57,9 @@ interface GroupItem {
 export type JobsShown = 'failed' | 'look';
 
 interface GroupPage {
-  /** Position of the first. */
+  /** The page's first position. */
   readonly from: number;
-  /** Positions from `from` on; with `only`, jobs. */
+  /** Number of positions to read; with `only`, of jobs. */
   readonly limit: number;
   readonly only?: JobsShown | undefined;
 }
