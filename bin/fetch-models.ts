@@ -12,7 +12,7 @@ import type { Terminal } from './terminal.ts';
 /** A line of `models fetch --progress-json`. */
 interface Step {
   readonly event: 'terms' | 'fetch' | 'prepare' | 'done';
-  /** In the first line: the model and its terms. */
+  /** Only the event `terms` has it: the model and its terms. */
   readonly terms?: string;
   readonly model: string;
   readonly receivedBytes?: number;

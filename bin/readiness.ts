@@ -2,7 +2,7 @@ import { get } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { CommandError } from 'matting-client/src/command/command-error.ts';
 
-/** A first start on a CPU takes seconds. */
+/** A first start takes many seconds on a slow CPU. */
 export const READY_TIMEOUT_MS = 300_000;
 const READY_POLL_MS = 50;
 const ANSWER_TIMEOUT_MS = 5000;

@@ -77,8 +77,8 @@ export class Programs {
 }
 
 /**
- * Lets callbacks reach this machine, for developers. Not if others can call the service (by another
- * address or name): they must not reach loopback.
+ * Lets callbacks reach this machine, for developers. Unset if others can call the service (by
+ * another address or name), because their callbacks must not reach loopback.
  */
 const OWN_CALLBACKS = {
   MATTING_ALLOW_HTTP_CALLBACKS: 'true',

@@ -79,7 +79,7 @@ interface NodeLinkOptions {
   /** The node starts or stops taking jobs, or its models change. Called before `onChange`. */
   readonly onRoutingChanged: () => void;
   readonly now: () => number;
-  /** The plan of jobs that name none. undefined: the own plan of any node. */
+  /** The plan of jobs that name none. undefined: each node runs its own default plan. */
   readonly defaultModel?: string | undefined;
   readonly security?: ChannelSecurity | undefined;
   readonly connectionAgeMaxMs?: number | undefined;

@@ -182,7 +182,7 @@ function providerOf(
   return new ProviderSignIn({ ...stores, provider, throttle, grants: oidc.grants });
 }
 
-/** Writes the refusals of pages. Other errors go to the public port. */
+/** Answers pages' refusals. Rethrows others, for the public port's handler. */
 function answerPageError(error: unknown, request: FastifyRequest, reply: FastifyReply) {
   if (error instanceof PageError) return writeErrorPage(error, request, reply);
   if (!(error instanceof AuthorityError)) throw error;

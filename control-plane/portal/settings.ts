@@ -51,7 +51,7 @@ function readAccountArea(whole: EnvReader, baseUrl: string) {
   return isOn ? settings : undefined;
 }
 
-/** Nobody may be able to read or change requests on their way, and cookies need the whole host. */
+/** True: nobody can read or change requests on their way, and cookies have the whole host. */
 function isSignInUrl(baseUrl: string): boolean {
   if (!URL.canParse(baseUrl)) return false;
   const { protocol, hostname, pathname } = new URL(baseUrl);
@@ -95,7 +95,6 @@ function readBrand(whole: EnvReader): BrandSettings {
 
 function readMail(whole: EnvReader) {
   const reader = whole.section('Mail');
-  // Per account and day, and separately for events to its own address (messages.ts).
   const accountMails = reader.integer('MATTING_ACCOUNT_MAILS', {
     about: `The mails that an account may send each UTC day. Events to its own address have a second
       limit of the same size.`,
@@ -163,7 +162,7 @@ function readSales(whole: EnvReader) {
         default: undefined,
       },
     ),
-    /** On every unpaid order: plain text, `\n` breaks a line. */
+    /** Shown on unpaid orders: plain text, `\n` breaks a line. */
     paymentInstructions: reader.parsed(
       'MATTING_PAYMENT_INSTRUCTIONS',
       `text of at most ${INSTRUCTIONS_LENGTH_MAX} characters`,

@@ -87,7 +87,7 @@ declare module '@matting/database/database.ts' {
        * Null: somebody typed it.
        */
       proven_at: number | null;
-      /** Transactions that locked this row by an update, on engines that certify. */
+      /** Counts updates that lock this row on clusters (takePerson). */
       turns: Generated<number>;
     };
     identities: {
@@ -158,7 +158,6 @@ declare module '@matting/database/database.ts' {
       secret: Uint8Array;
       secret_key_id: string;
       created_at: number;
-      /** The last test. Null: none yet. */
       test_event: string | null;
     };
     key_expiry_notices: {
@@ -168,7 +167,6 @@ declare module '@matting/database/database.ts' {
       withheld_at: number | null;
       withheld_rest: string | null;
     };
-    /** Sessions of the operator's pages that were signed out before they expire. */
     ended_operator_sessions: {
       token_hash: string;
       expires_at: number;

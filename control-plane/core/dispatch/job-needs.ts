@@ -26,7 +26,7 @@ export interface RequestNeeds {
   readonly finishing?: FinishingNeeds;
   /** Absent: the default plan. */
   readonly model?: string;
-  /** Of hints and mattes; `finishing` has more. */
+  /** Capabilities for hints, mattes and crops. `finishing` implies others. */
   readonly capabilities?: readonly Capability[];
   readonly hintsFile?: FileNeeds;
   /** Not a need yet: `settleCropRun` turns it into one or drops it. */
@@ -174,7 +174,7 @@ export function canDo(node: NodeAbility, needs: RequestNeeds): boolean {
   return shortfallOf(node, needs) === undefined;
 }
 
-/** The frame may depend on where the subject is. */
+/** Compares the largest possible result, since its size may depend on where the subject is. */
 export function canWriteAnyFrame(node: NodeAbility, needs: JobNeeds): boolean {
   const most = needs.finishing?.frame.most ?? 0;
   return needs.outputFormat !== 'jxl' || most <= node.jxlPixelsMax;

@@ -25,7 +25,7 @@ const DRAWS_MAX = 64;
 const LEAD_MS = 50;
 /** A job may wait on a node for this share of its wait so far. */
 const WAITED_SHARE = 0.1;
-/** Estimate of an overdue wait, as a share of the time since the report. */
+/** Once a reported wait has passed, the estimate is this share of the time since the report. */
 const OVERRUN_SHARE = 0.2;
 
 /** Until a node has measured a format: about one core of an AMD EPYC. */

@@ -29,7 +29,7 @@ export interface JobTemplate {
   readonly finishing?: Finishing;
   /** Set exactly if `finishing` has a background picture. */
   readonly background?: JobBackground;
-  /** If set, the job keeps its input and matte for corrections, which inherit these texts. */
+  /** Form fields that corrections inherit. If set, the job keeps its input and matte for them. */
   readonly correctable?: Readonly<Record<string, string>> | undefined;
   readonly traceContext?: string | undefined;
 }

@@ -76,8 +76,8 @@ const STANDSTILL_RETRY_AFTER_S = 15;
 
 /**
  * Estimates when the queue or the account will be below its bound again, in whole seconds. Dispatch
- * is fair, so an account gets at least its part of the fleet's pace. A failed download leaves the
- * queue.
+ * is fair, so an account gets at least its part of the fleet's pace. A job whose download fails
+ * leaves the queue, so failed downloads make room, too.
  * @param pace of the whole fleet; 0: it finished nothing lately
  */
 export function retryAfterS(

@@ -9,7 +9,7 @@ import { type Database, type Db, query, transact } from '@matting/database/datab
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
 import { readSentToday, type TestBounds, takeTest, type Withheld } from '../mails/messages.ts';
 
-/** The id is made outside of the transaction, which may repeat. */
+/** The audit entry's id is made outside of the transaction, which may repeat. */
 export interface ChangedBy {
   readonly auditId: string;
   readonly actor: Actor;
@@ -38,7 +38,7 @@ export function alertSettings(database: Database) {
     /** @param thresholds at most THRESHOLDS_MAX; those that stay keep their state */
     setThresholds: (accountId: string, thresholds: readonly number[], by: ChangedBy) =>
       transact(database, tx => setThresholds(database, tx, { accountId, thresholds, by })),
-    /** False: there is no secret to keep. @param webhook null: removes the address */
+    /** False: neither a new secret nor an old one. @param webhook null: removes the address */
     setWebhook: (accountId: string, webhook: NewWebhook | null, by: ChangedBy) =>
       transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
     /** Sends a test now, unless one went to this or an earlier address within `everyMs`. */

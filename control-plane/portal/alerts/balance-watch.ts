@@ -93,7 +93,6 @@ export class BalanceWatch {
     this.#dependencies = dependencies;
   }
 
-  /** Continues after the last round, for at most PAGES_MAX pages. */
   async poll(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
       const seen = await this.#dependencies.alerts.readPage(this.#cursor, PAGE_ROWS);

@@ -51,7 +51,7 @@ type ExpiryNoticeStore = ReturnType<typeof expiryNoticeStore>;
 
 export function expiryNoticeStore(database: Database) {
   return {
-    /** Leaves out keys with a complete notice, and those whose rest waits for tomorrow. */
+    /** Leaves out keys whose notices are all sent, or whose unsent ones wait for tomorrow. */
     due: (keys: readonly KeyThatExpires[]) => listDue(database, keys),
     queue: (notice: ExpiryNotice) => transact(database, tx => queueNotice(database, tx, notice)),
     removeOld: (limit: number) => {
@@ -203,7 +203,6 @@ export class KeyExpiryWatch {
     this.#dependencies = dependencies;
   }
 
-  /** Continues after the last round, for at most PAGES_MAX pages. */
   async poll(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
       const { apiKeys, expiryNotices } = this.#dependencies;

@@ -45,7 +45,7 @@ export function isWithheldToday({ withheld_at: atMs }: WithheldColumns, nowMs: n
 
 /**
  * Writes the messages of `rest` that the quota allows.
- * @returns the unsent rest; null: nothing. Without a receiver EVERYTHING is left.
+ * @returns the unsent rest; null: all are sent. Without a receiver it is EVERYTHING.
  */
 export async function writeNotice(
   database: Database,

@@ -1,5 +1,5 @@
 /**
- * Thresholds, and the address of the account's events. A secret is only in the answer that made it.
+ * The page of thresholds and of the address for the account's events. A secret is shown only once.
  */
 
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -111,7 +111,7 @@ export class ManageAlerts {
     await settings.setWebhook(accountId, null, by);
   }
 
-  /** no-webhook: no address, or its secret cannot be decrypted. used-up: today's events. */
+  /** no-webhook: no address, or its secret cannot be decrypted. used-up: today's quota. */
   async sendTest(scope: AlertScope): Promise<'sent' | 'too-soon' | 'no-webhook' | 'used-up'> {
     const { settings, secrets, messagesMax, onWithheld } = this.#dependencies;
     const { accountId, accountName } = scope;
@@ -269,7 +269,7 @@ function thresholdForm({ words, csrf }: Visit, { thresholds }: AlertView, shown:
   const { settings } = words;
   const saved = thresholds.map(({ threshold }) => String(threshold));
   const values = shown.typedThresholds ?? saved;
-  // Has an empty field for one more.
+  // Adds an empty field for a new threshold.
   const count = Math.min(values.length + (shown.typedThresholds ? 0 : 1), THRESHOLDS_MAX);
   const { thresholdsError: error } = shown;
   const wrong = values.findIndex(text => thresholdsOf([text]) === undefined);

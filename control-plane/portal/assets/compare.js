@@ -1,7 +1,7 @@
 /**
- * Stages. The reader can choose a colour for a stage, and sees the original over the cut-out up to
- * a handle, which is an input for keys and screen readers. A script that adds a stage to the page
- * sends the event `stage`, with the original's address if the stage does not name it.
+ * A stage shows a cut-out. The reader can choose its colour, and sees the original over the cut-out
+ * up to a handle, which is an input for keys and screen readers. A script that adds a stage to
+ * the page sends the event `stage`, with the original's address if the stage does not name it.
  */
 // @ts-check
 

@@ -1,6 +1,6 @@
 /**
  * Sends the strokes of paint.js and shows the corrected cut-out without leaving the page. The
- * painter, the stage and the focus stay. The link back works alike.
+ * painter, the stage and the focus stay, also when the reader follows the link back.
  */
 // @ts-check
 
@@ -119,7 +119,7 @@ async function settled(form, answer) {
 }
 
 /**
- * Shows a page's cut-out, or why there is none. Then the marks stay.
+ * Shows a page's cut-out. If there is none, shows the reason and keeps the marks.
  * @param {HTMLFormElement} form
  * @param {Answer} answer
  */

@@ -151,7 +151,7 @@ function canvasOf(image, width, height) {
 }
 
 /**
- * Until the person paints again. @param {HTMLCanvasElement} sheet of a change @param {Element}
+ * Shows a change until the person paints again. @param {HTMLCanvasElement} sheet @param {Element}
  * figure
  */
 function showForAMoment(sheet, figure) {

@@ -14,7 +14,7 @@ const HANDED_OVER = 'playground';
 
 /** @type {string | undefined} */
 let originalHref;
-/** The number of sent forms. Answers of an older one are dropped. */
+/** The number of sent forms. Answers to an older form are dropped. */
 let sends = 0;
 
 const found = document.getElementById('playground-form');
@@ -136,8 +136,8 @@ async function takeHandedOver(form) {
 }
 
 /**
- * paint.js draws the subject's box over it. @param {HTMLElement} zone @param {File | undefined}
- * file
+ * Shows the chosen picture, over which paint.js draws the subject's box. @param {HTMLElement} zone
+ * @param {File | undefined} file
  */
 function preview(zone, file) {
   for (const old of zone.querySelectorAll('.painting, .box-hint')) old.remove();
@@ -178,7 +178,7 @@ function keepOriginal(form, sample) {
   originalHref = sample ?? (file && URL.createObjectURL(file));
 }
 
-/** The length and characters that the API allows for a reference. @param {File} file */
+/** The file's name, cut to what the API allows for a reference. @param {File} file */
 function nameOf({ name }) {
   return [...name.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '')].slice(0, REFERENCE_LENGTH_MAX).join('');
 }
@@ -434,6 +434,6 @@ async function showCall(form) {
     const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
     replaceCode(page);
   } catch {
-    // The call stays as it was.
+    // The page keeps the call that it shows.
   }
 }

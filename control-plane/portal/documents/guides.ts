@@ -9,7 +9,7 @@ import { DOCS_PATH } from '../page/html.ts';
 
 const ROOT = new URL('../../../', import.meta.url);
 const WRITTEN_ADDRESS = /http:\/\/127\.0\.0\.1:8080|https:\/\/matting\.example\.com/g;
-/** The guides link to this file as the reference, which pages make from it. */
+/** Links to this file lead to the reference, whose pages are made from it. */
 const OPENAPI_FILE = 'control-plane/core/http/openapi.json';
 const FILES: Readonly<Record<string, string>> = {
   '.webp': 'image/webp',
@@ -76,7 +76,7 @@ export function guidePath({ name }: Guide): string {
   return `${DOCS_PATH}/${name}`;
 }
 
-/** Resolves a link. Undefined: no page here, so it becomes text. */
+/** Resolves a link. Undefined: the target has no page here, so the link becomes text. */
 export type AddressOf = (target: string) => string | undefined;
 
 export function addressesIn(file: string): AddressOf {

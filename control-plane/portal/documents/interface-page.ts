@@ -194,7 +194,7 @@ ${this.#answers(operation)}
 </article>`;
   }
 
-  /** Fields of each type of the body, in the words of the last type that has them. */
+  /** Fields of all media types of the body, each as the last type describes it. */
   #fields(operation: Operation): Child {
     const { requestBody: body } = operation;
     if (body === undefined) return undefined;
@@ -225,7 +225,7 @@ ${rows.length > 0 ? html`<dl>${rows}</dl>` : undefined}
 ${media.map(([, { examples }]) => this.#examples(examples))}`;
   }
 
-  /** Describes each parameter once. Only names parameters of the query that the body has, too. */
+  /** Describes each parameter once. Lists only names of query parameters that the body has, too. */
   #parameters({ parameters = [], requestBody }: Operation): Child {
     const all = parameters.map(parameter => this.#resolve<Parameter>(parameter));
     const inBody = all.filter(one => one.in === 'query' && requestBody !== undefined);

@@ -24,7 +24,7 @@ export function renderSections(markdown: string, addressOf: AddressOf): readonly
   return sections;
 }
 
-/** Equal to GitHub's anchors, so that links between documents work here and there. */
+/** Makes GitHub's anchors, so that links between documents work at both. */
 function anchorOf(title: string): string {
   return title
     .toLowerCase()

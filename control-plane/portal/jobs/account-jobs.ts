@@ -27,7 +27,7 @@ export const DAYS_LISTED = [1, 7, 30] as const;
 type DaysListed = (typeof DAYS_LISTED)[number];
 const ACCOUNT_JOBS_PAGE = 50;
 const KEYS_OFFERED_MAX = 200;
-/** An archive reads up to 40 pages of the list before its first byte. */
+/** Bounded, since an archive reads up to 40 pages of the list before its first byte. */
 const ARCHIVES_AT_ONCE_MAX = 16;
 const ARCHIVES_RETRY_AFTER_S = 10;
 
@@ -35,7 +35,7 @@ export interface AccountJobQuestion {
   readonly group: AccountJobGroup;
   readonly apiKeyId: string | undefined;
   readonly days: DaysListed;
-  /** A reference, or at least eight digits of an id. The list has only the matching jobs. */
+  /** A reference, or at least eight digits of an id. */
   readonly search: string | undefined;
   /** The `cursor` of the previous page's last job. Other texts give the first page. */
   readonly after: string | undefined;
@@ -151,7 +151,6 @@ export class AccountJobs {
     return { job, notification };
   }
 
-  /** Marks a warned result as checked. */
   async noteLooked(accountId: string, jobId: string): Promise<void> {
     await this.#dependencies.jobs.noteLooked(accountId, jobId);
   }

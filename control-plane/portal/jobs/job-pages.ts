@@ -328,7 +328,7 @@ export async function renderJob(
   });
 }
 
-/** Actions for a warned result. The form leads back to the list of warned results. */
+/** The form leads back to the list of warned results. */
 function warnedActions({ words, csrf, role }: Visit, job: Job): Child {
   const isOf = publicState(job) === 'succeeded' && may(role, 'jobs.correct');
   if (!isOf || warningsOf(job.result?.sight ?? null).length === 0) return null;

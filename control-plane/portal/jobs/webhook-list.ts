@@ -16,7 +16,7 @@ const TONES: Readonly<Record<OperatorNotification['status'], ui.Tone>> = {
 };
 
 interface Around {
-  /** The page of an event's subject. Null: of a job; undefined: there is none. */
+  /** The page that an event is about. Null: a job's event. Undefined: there is no page. */
   readonly pathOf: (event: string | null) => string | undefined;
   /** The form that sends the webhook again. Null: it cannot be sent. */
   readonly resend: (one: OperatorNotification) => VNode | null;

@@ -63,7 +63,7 @@ function takeMessages(
   messages: readonly (readonly MessageCount[])[],
   used: ReadonlyMap<string, number>,
 ): {
-  /** The count that withholds each message. Undefined: it is sent. */
+  /** The count that withholds each message. Undefined: the message is sent. */
   readonly withheldBy: readonly (MessageCount | undefined)[];
   readonly used: ReadonlyMap<string, number>;
 } {
@@ -84,7 +84,7 @@ export interface Withheld {
 
 const KEPT_MS = 86_400_000;
 
-/** Counts the messages that the quota allows. @param max of each kind */
+/** Counts the messages that the quota allows. @param max messages of each kind */
 export async function takeFromToday(
   database: Database,
   tx: Db,

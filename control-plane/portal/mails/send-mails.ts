@@ -139,7 +139,7 @@ export class SmtpSender implements MailSender {
   readonly #from: string;
   readonly #name: string | undefined;
 
-  /** @param server.name of the service, the signature of its mails */
+  /** @param server.name the service's, which signs its mails */
   constructor(server: {
     readonly smtpUrl: string;
     readonly from: string;

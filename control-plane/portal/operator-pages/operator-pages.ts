@@ -149,8 +149,9 @@ function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions):
 const SIGN_IN_PATH = `${OPERATOR_PATH}/sign-in`;
 const YEAR_SECONDS = 31_536_000;
 /**
- * Guesses of the operator key from one network. The key has at least 32 characters, so replicas
- * need not share the count. No count covers all networks, or strangers could lock the operator out.
+ * Bounds guesses of the operator key from one network. The key has at least 32 characters, so
+ * replicas need not share the count. No count covers all networks, or strangers could lock the
+ * operator out.
  */
 const KEY_GUESSES = { windowMs: 60_000, max: 10, keysMax: 1000 };
 
@@ -169,7 +170,7 @@ function registerSignIn(pages: FastifyInstance, sessions: OperatorSessions, oper
     requireSafeOrigin(request);
     requireAttempt(request);
   };
-  // Without a token: the operator key in the form is the proof.
+  // The form needs no token, since the operator key in it is the proof.
   const config = { public: true, body: 'tokenless' } as const;
   pages.post(SIGN_IN_PATH, { config, onRequest }, (request, reply) => {
     const isSecure = requireSafeOrigin(request);

@@ -9,7 +9,7 @@ import { csvLine } from '../page/csv.ts';
 import { cursorText, type PageCursor, pageOf } from '../page/paging.ts';
 
 const LINES_PAGE_ROWS = 50;
-/** SQLite reads as many in about a millisecond. */
+/** SQLite reads these in about a millisecond. */
 const EXPORT_PAGE_ROWS = 500;
 /** Exports that a replica runs at once. An account has one. */
 const EXPORTS_AT_ONCE_MAX = 4;

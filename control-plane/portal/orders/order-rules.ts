@@ -194,7 +194,7 @@ interface CreditPackage {
 }
 
 export interface PriceList {
-  /** The price list's word for a credit. An image costs one credit in both. */
+  /** The price list's word for a credit. An image costs one credit in any case. */
   readonly unit: 'credit' | 'image';
   readonly currency: 'CNY';
   readonly packages: readonly CreditPackage[];

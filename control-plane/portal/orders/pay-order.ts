@@ -26,7 +26,6 @@ export interface ReportedPayment extends Payment {
 export type PayOutcome =
   | { readonly kind: 'paid'; readonly order: Order; readonly late: boolean }
   | { readonly kind: 'already-paid'; readonly order: Order }
-  /** Another payment had paid the order, so the operator owes this one back. */
   | { readonly kind: 'paid-again'; readonly order: Order }
   | { readonly kind: 'differs'; readonly order: Order; readonly field: 'amount' | 'currency' }
   | { readonly kind: 'unknown' };
@@ -111,7 +110,7 @@ async function noteOddPayment(
   await auditPayment(database, tx, order, paying, action);
 }
 
-/** A payment that differed before may have been corrected since. */
+/** Replaces the row of an earlier report, since a payment that differed may be corrected. */
 async function writePayment(
   database: Database,
   tx: Db,

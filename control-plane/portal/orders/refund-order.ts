@@ -149,7 +149,7 @@ async function applyRefund(
     .where('order_id', '=', order.id)
     .where('refund', '=', refund)
     .execute();
-  // The refund is less than a credit, or all are spent. The ledger has no entry of 0 credits.
+  // 0 if the refund is less than a credit, or all are spent. The ledger has no entries of 0.
   if (revoked > 0) {
     const { kind } = await enterOperatorEntry(database, tx, {
       kind: 'revoke',

@@ -22,7 +22,7 @@ const YEAR_SECONDS = 31_536_000;
 /** Digits of SHA-256 that distinguish the files of one name. */
 const HASH_DIGITS = 16;
 
-/** The picture of `make demo` is one of the assets. */
+/** The picture of `make demo`, also a sample in the playground. */
 const DEMO_FILE = path.join(import.meta.dirname, '../../../docs/images/demo.jpg');
 
 export interface Asset {

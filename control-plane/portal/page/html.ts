@@ -8,14 +8,14 @@ import htm from 'htm';
 import { h, type VNode } from 'preact';
 import { renderToString } from 'preact-render-to-string';
 
-/** Here, so that documents can link to it without the account area's code. */
+/** Declared here so that documents can link to it without the account area's code. */
 export const ACCOUNT_PATH = '/account';
 export const DOCS_PATH = '/docs';
 
 export type Child = VNode | string | number | null | undefined | false | readonly Child[];
 
 const ADDRESSES = new Set(['href', 'src', 'action', 'formaction', 'poster']);
-/** Paths of this host, anchors, http(s), mail, and pictures of scripts. */
+/** Paths of this host, anchors, http(s), mail, and pictures as data. */
 const SAFE_ADDRESS = /^(?:$|\/(?![/\\])|[#?]|https?:\/\/|mailto:|data:image\/(?:png|webp|avif);)/i;
 /** The pages' policy forbids `style` and `on…`. The other attributes insert text as markup. */
 const REFUSED = /^(?:style|on.*|dangerouslySetInnerHTML|innerHTML|srcdoc)$/i;

@@ -56,7 +56,6 @@ type FrameProps = Omit<PageContent, 'notices'> &
     readonly outcome: string | undefined;
   };
 
-/** No inline script or style, no other host, and no frame. */
 export const POLICY = [
   "default-src 'none'",
   "style-src 'self'",
@@ -193,7 +192,7 @@ function navList(links: readonly NavLink[]): VNode {
   )}</ul>`;
 }
 
-/** A script shows it, and stores the choice in the browser. */
+/** A script shows the choice, and stores it in the browser. */
 function themeChoice({ common }: Words): VNode {
   return html`<label class="theme" hidden><span class="silent">${common.theme}</span>
     <select>${Object.entries(common.themes).map(
@@ -222,7 +221,7 @@ function profileLink({ mail }: SignedIn, words: Words): VNode {
     ${icon('profile')}<span>${mail}</span></a>`;
 }
 
-/** The service stores the choice, so this is a form. It comes back to this page. */
+/** The service stores the choice, so this is a form, which leads back to this page. */
 function languageForms({ language, words, path, csrf, address }: FrameProps): VNode | null {
   if (csrf === undefined) return null;
   const others = LANGUAGES.filter(one => one !== language);

@@ -1,5 +1,5 @@
 /**
- * Pictures on a stage: where one is dropped, and the original with its cut-out. Works without
+ * The words of a drop zone, and the stage: a cut-out on a ground, with its original. Works without
  * scripts. assets/compare.js makes the comparison a slider.
  */
 

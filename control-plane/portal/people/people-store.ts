@@ -119,7 +119,7 @@ async function setPassword(
   const { log } = await requireAuthority(database, tx, { accountId, ...by });
   const person = await takePerson(database, tx, userId);
   if (person === undefined || person.mailKey === null) return 'impossible';
-  // An earlier try set it, and its answer was lost.
+  // An earlier try set this password, and its answer was lost.
   if (person.passwordHash === passwordHash) return 'set';
   const session = await tx
     .selectFrom('sessions')

@@ -1,5 +1,5 @@
 /**
- * The playground: a stage for a picture, the API's options, and the equivalent call.
+ * The playground: a drop zone for a picture, the API's options, and the equivalent call.
  * assets/playground.js sends the form without leaving the page, and puts the outcome into
  * `#outcome`.
  */
@@ -212,7 +212,7 @@ const UNCORRECTABLE: readonly ErrorCode[] = [
   'RESULT_EXPIRED',
 ];
 
-/** Undefined: the request is not at fault. */
+/** Undefined: the error is not a refusal. */
 function playgroundRefusalOf(
   error: unknown,
 ): (Shown & { readonly retryAfterS?: number | undefined }) | undefined {

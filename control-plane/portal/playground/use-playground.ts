@@ -64,7 +64,7 @@ export class AllowanceError extends Error {}
 
 export class UsePlayground {
   readonly #dependencies: PlaygroundDependencies;
-  /** A picture takes a slot once it is complete, so that a slow one blocks nobody. Nobody waits. */
+  /** A picture takes a slot once it is complete, so that a slow one blocks nobody. */
   readonly #complete = new Semaphore({
     max: PLAYGROUND_PICTURES_MAX,
     waitingMax: 0,
@@ -196,7 +196,7 @@ export const PLAYGROUND_OPTIONS = [
 ] as const;
 type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
 const FILES = ['image_file', 'background_file'] as const;
-/** Fields of the page itself. `once`: random. `sample`: one in place of a file. */
+/** Fields of the page itself. `once`: random text. `sample`: names a picture in place of a file. */
 const OWN = [CSRF_FIELD, 'once', 'sample'] as const;
 const SHAPES: readonly string[] = ['keep', 'erase'];
 /** The page's script fills in the file's name. */

@@ -9,7 +9,7 @@ import { matchesOne } from '@matting/database/statements.ts';
 import { may, type Permission } from './roles.ts';
 import { isAlive } from './session-store.ts';
 
-/** Of one person in one account, since each is a line of its log. */
+/** Bounds a person's changes of an account, since the account's log keeps each. */
 const CHANGES_A_MINUTE_MAX = 60;
 
 type AuthorityLoss = 'signed-out' | 'forbidden' | 'too-many-changes';

@@ -30,7 +30,7 @@ declare module 'fastify' {
 
 interface AreaRules {
   isOwnOrigin(origin: string, request: FastifyRequest): boolean;
-  /** Notes the person of the cookie. @throws AuthorityError: nobody, or without the permission */
+  /** Notes the person of the cookie. @throws AuthorityError: nobody, or no permission */
   admit(request: FastifyRequest, reply: FastifyReply): void | Promise<void>;
   tokenOf(request: FastifyRequest): string | undefined;
 }

@@ -21,10 +21,10 @@ const LANES = 1;
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
 
-/** All hashes take 57 MiB, and threads of the pool that also reads files. */
+/** Few, since all together take 57 MiB, and threads of the pool that also reads files. */
 const STRANGERS_HASHES_MAX = 2;
 const KNOWN_HASHES_MAX = 1;
-/** A few seconds' worth of strangers, and as many known people. */
+/** Strangers for a few seconds of hashing, and this many known people, too. */
 const WAITING_MAX = 64;
 const WAIT_MS = 5000;
 const BUSY_RETRY_AFTER_S = 5;
@@ -133,7 +133,7 @@ export const PASSWORD_LENGTH_MAX = 128;
 
 export type PasswordFault = 'tooShort' | 'tooLong' | 'common' | 'likeMail';
 
-/** Such a part is trivial: people append or repeat it. */
+/** A part this short is trivial: people append it or repeat it. */
 const OWN_PART_LENGTH_MAX = 3;
 
 let common: Promise<ReadonlySet<string>> | undefined;

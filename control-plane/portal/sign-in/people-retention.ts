@@ -2,7 +2,7 @@ import type { Database } from '@matting/database/database.ts';
 import { nowPlusMs, removeOldRows } from '@matting/database/statements.ts';
 import { THROTTLE_WINDOW_MS } from './sign-in-throttle.ts';
 
-/** For people who ask why an old link does not work. */
+/** The operator can tell in this time why an old link does not work. */
 const LINK_KEPT_MS = 30 * 86_400_000;
 
 export function peopleRetention(database: Database) {

@@ -62,7 +62,7 @@ export class SignInThrottle {
     return this.#store.take(keys);
   }
 
-  /** After a success. Successes of a mail past their own bound stay counted as failures. */
+  /** Takes a success out of the failures, until the mail's successes reach their own bound. */
   async giveBack(attempt: Attempt | OwnAttempt): Promise<void> {
     const keys = this.#keysOf(attempt);
     const successes = 'mail' in attempt ? [throttleKeyOf('success', mailKeyOf(attempt.mail))] : [];
@@ -102,9 +102,9 @@ export const FAILURES_MAX = {
   browser: 10,
   /** Shared by all known browsers of a person. */
   browsers: 30,
-  /** Each success took a hash. Nobody signs in so often. */
+  /** Bounds the hashes of successes. Nobody signs in this often. */
   success: 60,
-  /** By address: each calls the provider. */
+  /** Counted by address, since each attempt calls the provider. */
   provider: 30,
   session: 10,
 } as const;

@@ -17,7 +17,7 @@ import type { SignInThrottle } from './sign-in-throttle.ts';
 
 export interface Entered {
   readonly kind: 'signed-in';
-  /** For the session's cookie. New with every sign-in. */
+  /** For the session's cookie. */
   readonly secret: string;
   /** For the cookie of a known browser. Undefined: no password was given. */
   readonly known: string | undefined;

@@ -40,7 +40,7 @@ export function lastingText({ language, words }: Reader, credits: number, pace: 
   return counted(language, text.months, Math.round(days / DAYS_A_MONTH));
 }
 
-/** The pace, and until when the credits last. @param nowMs of the view's last day */
+/** The pace, and the day on which the credits end. @param nowMs any time of the view's last day */
 export function forecastText(
   reader: Reader,
   { available, pace, nowMs }: { available: number; pace: number; nowMs: number },

@@ -85,7 +85,6 @@ const DATE_WANTED = 'must be a date written as 2026-11-21';
 export interface UsageFigures {
   readonly images: number;
   readonly failed: number;
-  /** Corrections, which are not images and cost nothing. */
   readonly corrected: number;
   readonly credits: number;
 }

@@ -41,7 +41,7 @@ export type Formats = ReturnType<typeof makeFormats>;
 
 const made = new Map<Language, Formats>();
 
-/** Once a language, since an Intl formatter takes longer to make than a page. */
+/** Keeps the formats, since an Intl formatter takes longer to make than a page. */
 export function formatsIn(language: Language): Formats {
   let formats = made.get(language);
   if (formats === undefined) {

@@ -88,7 +88,7 @@ export async function addModel(
   await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
   const prepared = await context.prepare(placed.manifest);
   const isKept = probe.mended === true && prepared.sha256 === files[0].sha256;
-  // If preparing kept the original graph, it takes more memory than was measured.
+  // If preparing kept the original graph, its memory is measured again: it takes more.
   const { manifest, json } = isKept
     ? describeAdded({
         ...described,

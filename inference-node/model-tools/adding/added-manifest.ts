@@ -74,7 +74,7 @@ const PERMISSIVE: ReadonlySet<string> = new Set([
   'Unlicense',
 ]);
 
-/** Options precede `whole`, a manifest's or the catalogue's licence. Unstated terms are unclear. */
+/** Options replace parts of `whole`, a manifest's or the catalogue's licence. */
 export function licenceOf(
   { weights, data }: StatedLicence,
   whole: Licence | undefined,

@@ -184,7 +184,7 @@ export async function findStored(
   return undefined;
 }
 
-/** If the file system has no links, or the link leads to another one. */
+/** The file system has no links, or the paths are on two file systems: the file is copied. */
 const NO_LINK: ReadonlySet<unknown> = new Set(['EXDEV', 'EPERM', 'ENOTSUP', 'EMLINK', 'ENOSYS']);
 
 export async function linkOrCopy(from: string, to: string): Promise<void> {

@@ -14,7 +14,7 @@ import { INPUT_SIDE_MAX, MODEL_NAME } from '@matting/serving/models/prepared-mod
 import type { Facts, OpenFact, OpenFacts } from '../probing/probe-types.ts';
 
 interface StatedManifest extends Omit<Facts, 'firstOutput'> {
-  /** For people; not read. */
+  /** Notes for people. Programs ignore them. */
   readonly about?: readonly string[];
   readonly name?: string;
   readonly licence?: ModelManifest['licence'];

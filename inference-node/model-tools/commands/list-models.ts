@@ -81,9 +81,8 @@ async function describe(manifest: ModelManifest, settings: CliConfig['settings']
     licence: spdx,
     trainingData: trainingData.reason,
     terms: { weights, trainingData },
-    /** Such a model has the role refine in plans, and is not a model by itself. */
+    /** True: the model only has the role refine in plans, and cannot run alone. */
     refines: manifest.graph.trimap === true,
-    /** Null: not measured. */
     peakBytes: manifest.measured?.peakBytes ?? null,
     admitted: refusalsOf(manifest, commercialUse).length === 0,
     fetched: await fetchedState(manifest, { cacheDir, weightsDir }),

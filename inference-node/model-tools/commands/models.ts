@@ -162,8 +162,8 @@ async function served(plan: PlanOutline, { offered, settings }: CliConfig) {
 }
 
 /**
- * Checks names and terms before it fetches anything. Another machine that adds to the same folders
- * makes the same model.
+ * Checks names and terms before it fetches anything. Needs no lock, since another machine that adds
+ * to the same folders makes the same model.
  */
 async function addMissing(
   plan: PlanOutline,
@@ -264,7 +264,7 @@ async function fetchOne(
   return { ...model, prepared };
 }
 
-/** Installs OpenVINO if it is missing. If `auto` fails to, ONNX Runtime runs the models. */
+/** Installs OpenVINO if it is missing. With `auto`, ONNX Runtime runs the models if that fails. */
 async function openRuntime(
   config: CliConfig,
   view: ProgressView,
@@ -285,7 +285,7 @@ async function openRuntime(
     try {
       await installOpenvino({ providerDir, env, signal, onProgress });
     } catch (error) {
-      // With `auto`, a network without a way out or a read-only folder is no reason to stop.
+      // With `auto`, the start continues without a network or with a read-only folder.
       const isExpected = error instanceof ProviderError || error instanceof ModelError;
       if (wanted === 'openvino' || !isExpected) throw error;
       err.write(`matting: OpenVINO is not used: ${error.message}\n`);

@@ -113,7 +113,7 @@ function compareBlock(building: Building, block: DeformableBlock, index: number)
   return differences;
 }
 
-/** The L2 norm, at least NORM_MIN, of shape [1]. NaN if any value is. */
+/** The L2 norm, at least NORM_MIN, of shape [1]. NaN if any value is NaN. */
 function norm({ nodes, initialisers }: Building, name: string, output: string): string {
   initialisers.set('matting.one-number', int64Tensor([1], [1]));
   initialisers.set('matting.norm-min', float32Tensor([NORM_MIN], [1]));
@@ -123,7 +123,7 @@ function norm({ nodes, initialisers }: Building, name: string, output: string): 
   return output;
 }
 
-/** A block's original nodes: `moved` depend on positions or mask, so each strip has its own. */
+/** A block's original nodes. `moved` depend on positions or mask, so each strip has copies. */
 function nodesBefore(makers: ReadonlyMap<string, GraphNode>, block: DeformableBlock) {
   const ends = new Set([block.picture, block.offset, block.mask]);
   const seen = new Set<GraphNode>();

@@ -21,7 +21,7 @@ interface QuantisationPlan {
 }
 
 interface QuantisationPlanOptions {
-  /** The picture's own bytes can be the input: one scale fits all channels. */
+  /** True if one scale fits all channels, so that the picture's bytes can be the input. */
   readonly inputIsExact: boolean;
   /**
    * Convolutions that stay float32. Their values are hundreds in a few places and small elsewhere,

@@ -32,7 +32,6 @@ import { inferValues, type KnownValues } from './infer.ts';
 
 /** From this opset on DequantizeLinear has an axis, for a scale per channel. */
 export const OPSET_OF_INT8 = 13;
-/** Introduces DeformConv. */
 export const OPSET_OF_DEFORM_CONV = 19;
 
 const list = (names: string): ReadonlySet<string> => new Set(names.split(/\s+/));

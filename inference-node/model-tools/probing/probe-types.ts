@@ -18,7 +18,7 @@ export interface Facts
   readonly inverted?: boolean;
   /** Stated if several can be the matte. */
   readonly output?: string;
-  /** The first output is the matte, as in the programs that the catalogue's sources name. */
+  /** The first output is the matte. Programs that the catalogue cites as sources read it, too. */
   readonly firstOutput?: true;
   /** Stated if the graph leaves its channels open. */
   readonly trimap?: boolean;
@@ -47,7 +47,7 @@ export class OpenFacts extends Error {
 }
 
 export interface ProbeLimits extends ProbeProcessLimits {
-  /** Keeps deformable convolutions, as preparing did. */
+  /** Keeps deformable convolutions, if preparing kept them. */
   readonly asItIs?: true;
 }
 

@@ -31,7 +31,7 @@ const ADDRESS_LIMITS = {
 const COMMIT_HEADER = 'x-repo-commit';
 const COMMIT = /^[0-9a-f]{40}$/;
 
-/** The request is worth another try: the answer was cut, too slow, or says overloaded. */
+/** Another try may succeed: the answer was cut or too slow, or the server is overloaded. */
 export class InterruptedError extends Error {}
 
 export function requireAddress(text: string, from?: URL): URL {

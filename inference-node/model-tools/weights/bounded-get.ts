@@ -68,7 +68,7 @@ export async function follow(
   throw new ModelError('fetch', `cannot fetch ${url.origin}${url.pathname}: ${reason}`);
 }
 
-/** The body may have no end, so this ends the connection. */
+/** Ends the connection, since the body may have no end. */
 export function drop({ body }: Pick<Answer, 'body'>): void {
   body.on('error', () => undefined).destroy();
 }
