@@ -87,7 +87,7 @@ const SUCCEED = keepStatement<SuccessRow>(
       state: 'succeeded',
       expires_at: expiresAt,
       result_blob_expires_at: expiresAt,
-      // Not for a correction: the person who made it looks at its result anyway.
+      // A correction has none: the person who made it looks at its result anyway.
       look_until: sql`case when ${warned} = 1 and corrects is null then ${expiresAt} end`,
     }).where(isHeldBy({ holder, fence }));
   },

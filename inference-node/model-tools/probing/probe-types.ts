@@ -47,7 +47,7 @@ export class OpenFacts extends Error {
 }
 
 export interface ProbeLimits extends ProbeProcessLimits {
-  /** Keeps deformable convolutions, if preparing kept them. */
+  /** Keeps deformable convolutions, because preparing kept them. */
   readonly asItIs?: true;
 }
 
