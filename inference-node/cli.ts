@@ -8,7 +8,7 @@
  * | 64        | the command could not be understood                                     |
  * | 78        | the configuration is not valid: every bad variable is on stderr, and    |
  * |           | every model that MATTING_COMMERCIAL_USE refuses                         |
- * | 130, 143  | ended by SIGINT, SIGTERM; what was half fetched is removed               |
+ * | 130, 143  | ended by SIGINT, SIGTERM; partial downloads are removed                 |
  */
 
 import { readCliConfig, UsageError } from '@matting/model-tools/commands/cli-config.ts';
@@ -56,7 +56,7 @@ function createProgram(): Command {
   return program;
 }
 
-/** A stack only for errors that nobody can mend. */
+/** Prints a stack only for unexpected errors. */
 function explain(error: unknown): number {
   if (signalExitCode !== undefined) return signalExitCode;
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;

@@ -1,6 +1,6 @@
 import { setImmediate as loopTick } from 'node:timers/promises';
 
-/** For this many characters, the most expensive texts (URLs of unusual letters) take 10 ms. */
+/** Most characters between yields. Checking the worst (URLs of unusual letters) takes 10 ms. */
 const WORK_MAX = 64 * 1024;
 /** Inserting a row takes about as long as this many characters. */
 export const ROW_WORK = 1024;

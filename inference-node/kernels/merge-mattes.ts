@@ -165,8 +165,8 @@ export function averageLooks(
 
 /**
  * Mixes a second matte in, in place. The softer the edge, the more the surer of the two counts. If
- * both are sure of opposites, the subject's value stays: the mean would be a hole.
- * @param unsure weight at half opacity, against 1 + `unsure` of a certain matte
+ * both are sure of opposites, the subject's value stays: a mean would be half transparent.
+ * @param unsure weight of a half opaque matte; a certain one has 1 + `unsure`
  */
 export function hearOpinion(
   opinion: usize,

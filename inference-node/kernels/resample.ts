@@ -54,9 +54,9 @@ export function averageBoxesOver(
 }
 
 /**
- * Colours count by their alpha.
+ * Averages samples; alpha weights their colours.
  * @param width pixels of a row
- * @param columns of the samples, `across` for each mean
+ * @param columns address of the samples' columns, `across` for each mean
  * @param bytes of a pixel: 4, or 1 of grey
  */
 export function meansOfSamples(

@@ -143,7 +143,7 @@ const ENGINES_FRACTION = 0.4;
  * the models' page cache.
  */
 const SHARED_FRACTION = 0.6;
-/** Share if one image is alone on the node: nothing else grows. */
+/** The same for one image alone on the node, since no other memory grows. */
 const ALONE_FRACTION = 0.85;
 /** With less, an ordinary photo would not fit next to another one. */
 const MEGAPIXELS_MIN = 12;

@@ -110,7 +110,7 @@ const BEFORE_INFERENCE = PIPELINE_POSITIONS.slice(0, PIPELINE_POSITIONS.indexOf(
 /** An ordinary photo, for estimates. */
 const SIZE_WHERE_UNKNOWN: Size = { width: 4000, height: 3000 };
 
-/** Errors that leave a run out, unless it is a subject's: another model may manage the image. */
+/** A plan continues without an optional run after these errors: other models may succeed. */
 const LEFT_OUT: readonly ErrorCode[] = [
   'ENGINE_LOST',
   'NODE_FAULT',

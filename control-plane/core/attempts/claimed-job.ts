@@ -1,6 +1,6 @@
 /**
- * Writes what a claim's run decides. Every write has the fence; a refused one means that the lease
- * is lost.
+ * Writes a claimed job's outcome. Every write checks the claim's fence; a refused write means that
+ * the lease is lost.
  */
 
 import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';

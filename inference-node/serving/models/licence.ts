@@ -5,7 +5,7 @@
 import type { SchemaObject } from 'ajv';
 import { fields, oneOf, text } from './checked-json.ts';
 
-/** unclear: nobody who may decide it has stated the use. It counts as not permitted. */
+/** unclear: the rights' owner has not said whether it is permitted. It counts as not permitted. */
 const COMMERCIAL_USES = ['yes', 'no', 'unclear'] as const;
 export type CommercialUse = (typeof COMMERCIAL_USES)[number];
 

@@ -155,10 +155,11 @@ export function largestInput({
 }
 
 /**
- * All but subjects run only if the matte is unsure, and a plan continues without one that fails.
- * secondLook counts where the subject is unsure, like a second subject, and surerLook in its place
- * where it is surer; opinion counts at its edge (picture/matte/merge-mattes.ts). refine takes the
- * picture with a trimap of these mattes, and decides in the unsure band (picture/matte/trimap.ts).
+ * Roles other than subject run only if the matte is unsure, and a plan continues if one fails.
+ * secondLook is averaged with the subject where that is unsure; surerLook replaces the subject if
+ * it is surer; opinion counts at the subject's edge (picture/matte/merge-mattes.ts). refine takes
+ * the picture with a trimap of these mattes, and decides in the unsure band
+ * (picture/matte/trimap.ts).
  */
 export const MATTE_ROLES = ['subject', 'secondLook', 'surerLook', 'opinion', 'refine'] as const;
 export type MatteRole = (typeof MATTE_ROLES)[number];

@@ -171,7 +171,7 @@ class Reader {
   }
 }
 
-/** Refuses data outside of the graph's folder, and the graph itself. */
+/** Refuses data files outside of the graph's folder, or the graph as one. */
 export function requireDataBeside(file: string, names: readonly string[]): void {
   for (const name of names) {
     const where = `its weights are in ${JSON.stringify(name)}`;

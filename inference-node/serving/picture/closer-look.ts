@@ -21,7 +21,7 @@ export const ZOOM_RULES = {
 
 type ZoomRules = Readonly<Record<keyof typeof ZOOM_RULES, number>>;
 
-/** Least alpha of a shown pixel: a second subject may be half shown, a ghost is fainter. */
+/** Least alpha of a shown pixel: a second subject may be half transparent, a ghost is fainter. */
 const SHOWN_FROM = 64;
 /** Fewer shown pixels in a column or row are at most a speck. */
 const LINE_MIN = 2;

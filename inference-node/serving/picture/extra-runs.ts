@@ -17,7 +17,7 @@ export const EXTRA_RUN_KINDS = ['mirrored', 'edges', 'larger'] as const;
 export type ExtraRunKind = (typeof EXTRA_RUN_KINDS)[number];
 
 export interface Choice {
-  /** Indexes of mattes; the first leads. */
+  /** Indexes of mattes, a subject first. */
   readonly mattes: readonly { readonly at: number; readonly role: MatteRole }[];
   readonly settled: boolean;
 }
@@ -51,7 +51,6 @@ export function extraRunsOf<Entry extends PlanModel>(
 function inputOf(kind: ExtraInput, mattes: readonly SizedAlpha[]): RunInput | undefined {
   if (kind === 'mirrored') return { kind };
   const shares = mattes.map(sideShares);
-  // One matte that reaches a side is enough.
   const far = (side: 0 | 1 | 2 | 3) => {
     const isMet = shares.some(share => share[side] >= FRAMED_RULES.cutOffShareMin);
     return isMet ? EDGES_BEYOND : 0;
@@ -60,7 +59,7 @@ function inputOf(kind: ExtraInput, mattes: readonly SizedAlpha[]): RunInput | un
   return beyond.some(far => far > 0) ? { kind, beyond } : undefined;
 }
 
-/** Difference of two subjects, relative to the mean of what the mattes show. */
+/** Difference of two subjects, relative to their mean alpha. */
 const DISPUTED_FROM = 0.3;
 const COMPARED = 128;
 

@@ -28,7 +28,7 @@ export const FRAMED_RULES = {
 export type FramedRules = Readonly<Record<keyof typeof FRAMED_RULES, number>>;
 
 /**
- * Other models than the plan's first were not measured with a frame.
+ * Only for the plan's first model: others were not measured with a frame.
  * @param subject the matte of the plan's first subject, one byte a pixel
  */
 export function isWorthFraming(

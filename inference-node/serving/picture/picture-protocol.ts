@@ -81,12 +81,12 @@ export type FromPictureWorker =
       readonly mended?: Mended | undefined;
       readonly decodeMs: number;
     }
-  /** One part: HWC RGB, with mattes and a trimap; none if nothing is unsure. */
+  /** One part: HWC RGB, with a trimap if mattes were given; none if nothing is unsure. */
   | { readonly kind: 'resampled'; readonly resampleMs: number }
   | { readonly kind: 'chosen'; readonly choice: Choice }
   /** For the model's next run, in the picture's pixels; undefined: none. */
   | { readonly kind: 'crop'; readonly crop?: Box | undefined; readonly refineMs: number }
-  /** The result's size adds to the budgets. */
+  /** The result's size, known only now, raises the budgets. */
   | { readonly kind: 'framed'; readonly size: Size }
   /** Parts: the file, then the matte and a thumbnail if they were wanted and made. */
   | {

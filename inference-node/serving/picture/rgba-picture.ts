@@ -33,7 +33,7 @@ export interface RawPixels extends Size {
 }
 
 /**
- * How a file was mended: bytes of a JPEG outside of blocks and markers were removed, or the pad
+ * How a file was repaired: bytes of a JPEG outside of blocks and markers were removed, or the pad
  * byte of a WebP's last chunk was added.
  */
 export type Mended = 'stray_bytes' | 'pad_byte';

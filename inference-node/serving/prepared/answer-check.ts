@@ -13,7 +13,7 @@ export interface Matte<Alpha extends Uint8Array = Uint8Array> extends Size {
 /** `rgb`: HWC, of the model's input size. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Matte>;
 
-/** What computes. A new machine is checked once, undefined at every start. */
+/** The hardware's name. Answers are checked once per name; `undefined`: at every start. */
 export type Machine = string | undefined;
 
 export interface Answering {

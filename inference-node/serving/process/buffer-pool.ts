@@ -4,7 +4,7 @@
  */
 
 const POOLED_BYTES_MIN = 64 * 1024;
-/** Idle memory. V8 would let as much gather as garbage. */
+/** Idle memory. Without the pool V8 would leave as much uncollected. */
 const IDLE_BYTES_MAX = 64 * 1024 * 1024;
 
 export class BufferPool {

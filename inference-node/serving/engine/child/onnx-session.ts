@@ -42,9 +42,6 @@ function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
 
 const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
 
-/**
- * A graph's node without a CUDA kernel runs on the CPU, with copies both ways. Only this logs it.
- */
 export async function openOnnxSession(
   spec: RuntimeSpec,
   source: string | Uint8Array,
@@ -61,6 +58,10 @@ export async function openOnnxSession(
   };
 }
 
+/**
+ * Logs operators without a CUDA kernel, which run on the CPU with copies both ways: nothing else
+ * shows them.
+ */
 async function createNative(spec: RuntimeSpec, source: string | Uint8Array) {
   if (spec.provider !== 'cuda' || !spec.allowCpuNodes) return await create(spec, source);
   try {

@@ -34,7 +34,7 @@ export const HEIF_PATHS: HeifPaths = {
   ]),
 };
 
-/** Tries each once, at a node's start. @param choice undefined: the first that works */
+/** Tries each decoder once, at a node's start. @param choice undefined: the first that works */
 export async function findHeifDecoder(
   choice: HeifChoice | undefined,
   paths = HEIF_PATHS,

@@ -29,7 +29,7 @@ export async function withFiles<Result>(
 }
 
 const CHILD = fileURLToPath(new URL('./libheif-child.ts', import.meta.url));
-/** Decoded pictures lie outside of V8's heap. */
+/** Enough: decoded pictures lie outside of V8's heap. */
 const HEAP_MB = 64;
 
 export function moduleCommand(order: DecodeOrder): string[] {
@@ -39,7 +39,7 @@ export function moduleCommand(order: DecodeOrder): string[] {
   return [process.execPath, ...options, CHILD, JSON.stringify(order)];
 }
 
-/** Absent from the program's help. Without it newer versions omit undecodable tiles. */
+/** The program's help omits this option, without which newer versions skip undecodable tiles. */
 const STRICT = '--strict';
 /**
  * Passed if the version's help names them. By default compression takes most of a run, and the

@@ -17,7 +17,7 @@ const prefixOf = (pid: number | undefined) => path.join(tmpdir(), `matting-codec
  */
 export async function openNameless(): Promise<FileHandle> {
   const name = `${prefixOf(process.pid)}${randomUUID()}`;
-  // An existing file would belong to somebody else.
+  // Refuses an existing file: it is somebody else's.
   const handle = await open(name, 'wx+', 0o600).catch(throwIncapable);
   await unlink(name);
   return handle;

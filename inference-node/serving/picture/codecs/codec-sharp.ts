@@ -53,7 +53,7 @@ const SHARP_FORMAT: Readonly<Record<SharpFormat, string>> = {
   avif: 'heif',
 };
 
-/** libjpeg only warns of unreadable data. jpeg-file.ts mends the causes of its other warnings. */
+/** libjpeg only warns of unreadable data. jpeg-file.ts repairs the causes of its other warnings. */
 const FAIL_ON = 'warning';
 
 /** sharp (0.35) ignores a grey profile in these spaces: 16 bits, or three channels. */
@@ -229,7 +229,7 @@ async function requireTile(file: Buffer): Promise<void> {
   }
 }
 
-/** Checks the Huffman codes on this thread while the decoder works on its own. */
+/** Checks the Huffman codes on this thread while the decoder works on another. */
 async function readJpegPixels(
   { file, requireWhole, withoutStray }: MendedJpeg,
   metadata: Metadata,

@@ -58,7 +58,7 @@ async function encodeStrip(
       .removeAlpha()
       .avif({ ...options, quality, chromaSubsampling: '4:4:4' })
       .toBuffer();
-  // Quality 100 is lossless in the single plane; `lossless` would spend more on the black.
+  // Quality 100 is lossless in the single plane; `lossless` would spend bytes on the black.
   const encodeAlpha = (data: Buffer) =>
     openRaw({ ...raw, data })
       .avif({ ...options, quality: 100, chromaSubsampling: '4:2:0' })

@@ -13,7 +13,10 @@ const SEARCH = { level: 2, finishFlush: constants.Z_SYNC_FLUSH };
 const STRIP_BYTES = 512 * 1024;
 const CHUNK_OVERHEAD_BYTES = 12;
 
-/** Sample of filtered rows; the search finds repeats only in consecutive ones. */
+/**
+ * Filtered bytes of all samples. Each has consecutive rows, since zlib finds repeats only between
+ * near ones.
+ */
 const SAMPLE_BYTES_MAX = 192 * 1024;
 const SAMPLE_SHARE_MAX = 1 / 8;
 const SAMPLES = 4;
@@ -79,7 +82,7 @@ function borrowStrip(borrow: Borrow, pixels: RawPixels) {
   const rowsMax = Math.max(SAMPLES, Math.floor(STRIP_BYTES / rowBytes(pixels)));
   const at = borrow(VECTOR_BYTES + rowsMax * rowBytes(pixels)) + VECTOR_BYTES;
   const above = borrow((1 + rowsMax) * length);
-  // No filter has this number, so no run begins before the strip.
+  // No filter has this number, so no run begins before the rows.
   bytesAt(at - 1, 1).fill(255);
   const filter = (y: number, rows: number, from = 0) => {
     const lines = bytesAt(above, (1 + rows) * length);

@@ -60,8 +60,8 @@ const SAFE_EFFORT = 2;
 
 /**
  * Joins levels of alpha by threes, in place: at most 1 of 255 off, and 0 and 255 stay. libwebp
- * codes a plane of more than 192 levels twice, to keep the smaller one. Four cut-outs of 2 MP take
- * 0.38 to 0.61 of the processor time so, and 0.97 to 0.99 of the bytes.
+ * codes a plane of more than 192 levels twice, to keep the smaller one. With joined levels four
+ * cut-outs of 2 MP take 0.38 to 0.61 of the processor time and 0.97 to 0.99 of the bytes.
  */
 function joinAlphaLevels(rgba: Uint32Array): void {
   for (let i = 0; i < rgba.length; i++) {

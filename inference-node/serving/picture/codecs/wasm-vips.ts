@@ -23,7 +23,7 @@ async function loadVips(): Promise<typeof Vips> {
   const { default: createVips } = await import('wasm-vips');
   const vips = await createVips({
     dynamicLibraries: ['vips-jxl.wasm'],
-    // Errors are thrown as well; standard error is the node's log.
+    // Keeps messages out of the node's log: errors are thrown as well.
     print: () => undefined,
     printErr: () => undefined,
     onAbort: noteAbort,

@@ -3,7 +3,7 @@ import type { Box, Finishing, Size } from '@matting/proto/contract/finishing.ts'
 
 /*
  * Lays out the result as the comments of `Finishing` in matte_service.proto say. Sides are
- * fractions, rounded once: contents are stretched by less than a pixel rather than leave a strip.
+ * fractions, rounded once: contents are stretched by less than a pixel rather than leave a gap.
  * Unscaled pixels stay whole.
  */
 

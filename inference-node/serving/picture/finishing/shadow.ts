@@ -18,7 +18,7 @@ const PASSES = 3;
 
 /** An 8 x 8 ordered dither (Bayer 1973) by rows. */
 const DITHER_SIDE = 8;
-/** The kernel reads four at once. */
+/** The kernel reads four thresholds at once. */
 const DITHER_ROW = DITHER_SIDE + 4;
 const DITHER = Array.from({ length: DITHER_SIDE }, (_, y) =>
   Float32Array.from({ length: DITHER_ROW }, (_, x) => thresholdAt(x % DITHER_SIDE, y)),

@@ -1,6 +1,6 @@
 /**
  * The kernels of inference-node/kernels/. Their memory is lent for one synchronous call and never
- * shrinks. Working sizes and strips bound it (41 MB for any picture).
+ * shrinks. Working sizes and strips of rows bound it (41 MB for any picture).
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * Clears haze, faint pixels far from anything that shows more (docs/adr/0059). Models leave it over
- * walls and floors, and on white it is a stain.
+ * Clears haze: faint pixels far from a body, which is more opaque (docs/adr/0059). Models leave it
+ * over walls and floors, and on white it is a stain.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { borrowCopy, bytesAt, kernels, withMemory } from '../kernels/kernels.ts';
@@ -54,7 +54,6 @@ function hasFar(near: Uint8Array, peaks: Uint8Array): boolean {
   return false;
 }
 
-/** Least alpha of a body's pixel in this matte. */
 export function bodyFromOf(alpha: Uint8Array, size: Size): number {
   const { width, height } = gridSize(size);
   return withMemory(borrow => {

@@ -304,7 +304,7 @@ function markUndecided(mattes: readonly AreaMatte[]): Uint8Array {
   return undecided;
 }
 
-/** Labels from 1 on; 0 outside. A core is undecided in its whole square of REACH. */
+/** Labels from 1 on; 0 outside. All cells within REACH of a core are undecided. */
 function labelCores(undecided: Uint8Array, size: Size): Int32Array {
   const core = erode(undecided, size);
   const { width } = size;

@@ -8,7 +8,7 @@ export interface ColourLevel extends Size {
   readonly background: number;
 }
 
-/** The paper has 1e-5 and 1, with which every alpha is trusted. */
+/** Germer et al. use 1e-5 and 1, which trust every alpha. */
 const SMOOTHNESS = 0.005;
 const GRADIENT_WEIGHT = 0.02;
 

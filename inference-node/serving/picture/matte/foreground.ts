@@ -185,7 +185,7 @@ class TileSolver {
   readonly #source: Source;
   readonly #onGrid: GridColours;
   readonly #level: ColourLevel;
-  /** Addresses of a strip: what tiles read, and what they write. */
+  /** Addresses of a strip of rows: tiles read `#seen` and write `#made`. */
   readonly #seen: number;
   readonly #made: number;
   readonly #opacities: number;

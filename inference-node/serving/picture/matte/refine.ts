@@ -119,7 +119,7 @@ export function createRefineInput(
   const working = workingSize(picture);
   const trimap = createTrimap(mergeMattes(mattes, working), working);
   if (trimap === undefined) return undefined;
-  // Interpolating a trimap would make other values.
+  // Takes nearest values: interpolation would make others.
   const column = Int32Array.from({ length: size.width }, (_, x) =>
     Math.floor(((x + 0.5) * working.width) / size.width),
   );

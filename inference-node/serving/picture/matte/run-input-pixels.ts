@@ -1,4 +1,3 @@
-/** Paints the inputs of further runs (run-input.ts). */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { boxInInput, type RunInput } from '../run-input.ts';

@@ -62,7 +62,7 @@ export function replaceUnsure(
     const { width, height } = size;
     kernels.uncertainShares(at, width, height, reach, background, subject, counts, out);
     const shares = floatsAt(out, matte.length);
-    // A window half in the band is at its edge.
+    // The weight is 0 at the band's edge, where the band fills half a window.
     for (let i = 0; i < matte.length; i++) {
       if (trimap[i] !== TRIMAP.unsure) continue;
       const weight = Math.max(0, 2 * shares[i]! - 1);

@@ -221,7 +221,7 @@ class ChildPicturePool implements PicturePool, WorkerListener {
     this.#changed();
   }
 
-  /** A worker that was killed during a codec's program left a folder. */
+  /** Removes the folder of a worker that was killed during a codec's program. */
   #removeLeft(pid: number | undefined): void {
     try {
       if (pid !== undefined) removeLeft(pid);
@@ -449,7 +449,7 @@ class WorkerLease implements PictureLease {
     return { file, thumbnail, matte, ...size, input, subject, ...timings };
   }
 
-  /** Also returns model inputs, whose runs are over. After a failure some may still be in use. */
+  /** Also returns model inputs, whose runs are over. A failure returns none: some may be in use. */
   #giveBack(alphas: readonly Buffer[]): void {
     for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);
   }

@@ -185,8 +185,9 @@ export interface PicturePool {
 }
 
 /**
- * Expected rest of an image whose estimate ran out, relative to its time so far. Without it images
- * crowded to such nodes, and the p99 of waiting was 1.1 times as long (bench/dispatch-simulator).
+ * Expected remaining time of an image past its estimate, relative to its time so far. Without it
+ * images crowded to such nodes, and the p99 of waiting was 1.1 times as long
+ * (bench/dispatch-simulator).
  */
 const OVERRUN_SHARE = 0.2;
 

@@ -34,7 +34,7 @@ export function toSrgb(image: Vips.Image, scratch: Scratch): Vips.Image {
   return scratch.keep(colours.cast('uchar'));
 }
 
-/** libjxl gives every picture a profile; most are sRGB. */
+/** Skips sRGB profiles: libjxl gives every picture a profile. */
 function convertProfile(image: Vips.Image, scratch: Scratch): Vips.Image {
   if (image.getTypeof(ICC_FIELD) === 0) return image;
   const profile = image.getBlob(ICC_FIELD);
@@ -92,7 +92,7 @@ export async function convertRgba(
   return viewAsPixels(result);
 }
 
-/** Converts 8-bit samples in place. A grey profile of other pixels is ignored, as in browsers. */
+/** Converts 8-bit samples in place. Ignores the profile if pixels are not grey, as browsers do. */
 export async function convertGrey(samples: Samples, profile: Uint8Array): Promise<Uint32Array> {
   if (!isGrey(samples)) return viewAsPixels(bytesOfSamples(samples));
   const sampleMax = sampleMaxOf(samples);

@@ -1,6 +1,6 @@
 /**
  * Reads a PNG's colour chunks. They rank (W3C, 2025, 4.3): cICP, iCCP, sRGB, gAMA with cHRM. libpng
- * gives a profile only.
+ * reports only the profile.
  */
 import type { Cicp } from '@matting/proto/contract/image-header/heif-file.ts';
 

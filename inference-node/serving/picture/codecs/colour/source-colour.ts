@@ -1,7 +1,8 @@
 /**
  * Converts colours described by numbers to 8-bit sRGB: H.273 code points (AVIF, PNG), gamma and
- * chromaticities (PNG). High dynamic range has a fixed tone curve, so a crop looks as it did in the
- * whole. Diffuse white (203 cd/m2) becomes nearly white, brighter light rolls off up to PEAK_NITS.
+ * chromaticities (PNG). High dynamic range has a fixed tone curve, so a crop keeps the whole
+ * picture's colours. Diffuse white (203 cd/m2) becomes nearly white, brighter light rolls off up to
+ * PEAK_NITS.
  */
 import type { Cicp } from '@matting/proto/contract/image-header/heif-file.ts';
 import type { Chromaticities } from './png-colour.ts';
@@ -228,14 +229,14 @@ function matrixToSrgb(chromaticities: Chromaticities): Matrix {
   return multiply(invert(rgbToXyz(SRGB)), multiply(adapt, rgbToXyz(chromaticities)));
 }
 
-/** Steps of linear light: where sRGB is steepest, one is 0.05 of 255. */
+/** Steps of linear light, each at most 0.05 of 255 in sRGB. */
 const LIGHT_STEPS = 65_535;
 
 function tabulate(length: number, at: (index: number) => number): Float32Array {
   return Float32Array.from({ length }, (_, index) => at(index));
 }
 
-/** BT.2020's: HLG with other primaries is rare. */
+/** BT.2020's weights: HLG with other primaries is rare. */
 const LUMINANCE = [0.2627, 0.678, 0.0593] as const;
 
 /** Index: linear light in LIGHT_STEPS. */

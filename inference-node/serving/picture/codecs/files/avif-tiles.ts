@@ -117,7 +117,7 @@ function mayBeMissing(rgba: Uint32Array, size: Size, area: TileArea | undefined)
   if (left >= right || top >= bottom) return false;
   const bits = isAlpha ? ALPHA_BITS : COLOUR_BITS;
   const [fromX, fromY] = [left + REACH_PX, top + REACH_PX];
-  // Samples of 0 are one colour after the conversion, and 0 in alpha.
+  // The conversion turns zeros into one colour; alpha stays 0.
   const zero = isAlpha ? 0 : (rgba[fromY * width + fromX] ?? 0) & bits;
   for (let y = fromY; y < bottom - REACH_PX; y++) {
     for (let x = fromX; x < right - REACH_PX; x++) {

@@ -1,5 +1,5 @@
 /**
- * Checks that a JPEG is whole, and mends its headers (ITU-T T.81, annex B) in a copy. A decoder
+ * Checks that a JPEG is whole, and repairs its headers (ITU-T T.81, annex B) in a copy. A decoder
  * that fails at every warning then reads whole files and no others: libjpeg also warns of headers
  * that damage no pixel.
  */
@@ -239,8 +239,7 @@ export function mendJpeg(file: Buffer): MendedJpeg {
   const patches = [...layout.patches];
   const scan = readOnlyScan(layout);
   const hasEnd = scan === undefined ? layout.hasEnd : file.includes(END_MARKER, scan.start);
-  // Adds a missing end marker, which would be a decoder's only warning. No encoder writes half of
-  // one.
+  // Adds a missing end marker, which would be a decoder's only warning. Half a marker is damage.
   const isMended = scan !== undefined || (!layout.isOneScan && isComplete(layout));
   if (!hasEnd && file.at(-1) !== 0xff && isMended) {
     patches.push({ start: file.length, end: file.length, bytes: END_MARKER });
@@ -300,7 +299,7 @@ function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
     return component === undefined ? [] : [{ ...component, ...its }];
   });
   if (all.length < components.length) return undefined;
-  // A single component ignores its factors.
+  // A single component ignores its sampling factors.
   const isAlone = all.length === 1;
   const acrossMax = isAlone ? 1 : Math.max(...all.map(({ across }) => across));
   const downMax = isAlone ? 1 : Math.max(...all.map(({ down }) => down));

@@ -85,7 +85,7 @@ class PictureReader {
     this.#file = file;
     this.#items = items;
     this.#codings = new Codings(file);
-    // Items that repeat the same bytes would fill the memory.
+    // A bound: items that repeat the same bytes would fill the memory.
     this.#bytesLeft = file.length;
   }
 

@@ -45,7 +45,7 @@ const KEEP_RULES: GrowRules = {
   fadeShare: 0.15,
 };
 
-/** Erasing never leaves the matte. */
+/** Wider, since erasing stays within shown pixels. */
 const ERASE_RULES: GrowRules = {
   ...KEEP_RULES,
   reachCells: 6,
@@ -113,7 +113,7 @@ export function findGroups(isIn: (cell: number) => boolean, { width, height }: S
 }
 
 /**
- * How much of each cell the strokes win: 0 to 255.
+ * Weight of the strokes in each cell: 0 to 255.
  * @param barred not 0 in cells that nothing grows into
  */
 export function growStrokes(

@@ -21,7 +21,7 @@ import { type HintStroke, readStrokes, targetOf } from './hint-strokes.ts';
 import { keeps } from './seeds.ts';
 import { findShown, meansAll, meantGroups, type ShownGroups, touchedBy } from './shown-groups.ts';
 
-/** A thing of 3 of 1500 pixels still has a cell. */
+/** At 1500 pixels a thing 3 pixels wide still has a cell. */
 const GRID_SIDE = 512;
 /** Largest piece that is removed with an object, relative to it. */
 const PIECE_SHARE_MAX = 0.05;
@@ -49,7 +49,7 @@ export class HintedMatte {
   readonly #over: Uint8Array;
   #alpha: Uint8Array;
   readonly #tried = new Set<HintStroke>();
-  /** Strokes to keep whose object a crop showed. */
+  /** `keep` strokes whose object was found in a crop. */
   readonly #found = new Set<HintStroke>();
   #target: Target<HintStroke> | undefined;
   #last: (Crop & { readonly cutOff: number }) | undefined;
@@ -73,7 +73,7 @@ export class HintedMatte {
     return { colours: this.#colours, alpha: this.#alpha, ...this.grid };
   }
 
-  /** Undefined: colours decide the rest. */
+  /** Undefined: colours decide the other strokes. */
   nextCrop(): Box | undefined {
     while (this.#runs < CROP_RUNS_MAX) {
       this.#target ??= this.#nextTarget();
@@ -219,7 +219,7 @@ export class HintedMatte {
 
   /** Keeps, then erases, so that erase wins. */
   apply(): void {
-    // An engine may have died while a doubtful matte waited for a better one.
+    // Uses the doubtful matte if an engine died before a better one came.
     this.#leave();
     const cells = this.#cells;
     // In a box everything that the crop's matte omits is background.

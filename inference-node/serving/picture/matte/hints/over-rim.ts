@@ -50,7 +50,7 @@ export function findOverRim(
   });
   for (const from of OTHER_FROM) {
     const isOther = (cell: number) => wrong[cell]! >= from;
-    // Skips the rest, which takes time, for most hints: they have no slips.
+    // Most hints cross no other thing: the slow steps below are skipped.
     const parts = strokes.map(({ cells: covered }) => {
       const others = covered.filter(isOther);
       return others.length <= STROKE_SHARE_MAX * covered.length ? others : [];
