@@ -28,7 +28,7 @@ export interface QueuedNotice {
   readonly withheld: readonly Withheld[];
 }
 
-/** Unsent messages: EVERYTHING, or their keys, with blanks between. */
+/** Unsent messages: EVERYTHING, or their keys, separated by spaces. */
 export type Rest = string;
 export const EVERYTHING: Rest = '*';
 const EVENT = 'event';

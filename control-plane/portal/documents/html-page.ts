@@ -1,6 +1,6 @@
 /**
  * The documents in the frame of the account's pages, with search and contents. They are public and
- * cached, so they know no session, and need no account area.
+ * cached, so they have no session, and need no account area.
  */
 
 import type { Brand } from '../page/brand.ts';

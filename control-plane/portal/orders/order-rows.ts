@@ -138,7 +138,7 @@ export function selectPage(database: Database, db: Db, filter: OrderFilter) {
   return page.orderBy('expires_at', 'desc').orderBy('id', 'desc').limit(limit);
 }
 
-/** Has the same reason as `ofAccount`. */
+/** A server gets a range, for the reason that `ofAccount` gives. */
 function inState(dialect: Database['dialect'], state: StoredOrderState): RawBuilder<boolean> {
   const column = sql.ref('state');
   return dialect === 'sqlite'

@@ -106,7 +106,7 @@ class FieldCheck {
   noOthers(fields: Fields, known: readonly string[], prefix: string): void {
     for (const field of Object.keys(fields)) {
       if (known.includes(field)) continue;
-      // Cut, so that the answer stays small.
+      // Cuts the name, so that the answer stays small.
       const named = `${prefix}${field}`.slice(0, 64);
       this.#errors.push({ field: named, detail: 'is unknown' });
     }

@@ -11,7 +11,7 @@ import * as client from 'openid-client';
 
 const PROVIDER_TIMEOUT_S = 10;
 const METADATA_MS = 3_600_000;
-/** Conversations of a replica with the provider, and those that wait for one. */
+/** Conversations of a replica with the provider at once. Others wait. */
 const CONVERSATIONS_MAX = 8;
 const WAITING_MAX = 64;
 const WAIT_MS = 10_000;

@@ -58,7 +58,7 @@ async function readNpmrc(path: NpmConfig[string], env: Env): Promise<NpmConfig> 
   const config: Record<string, string | readonly string[]> = {};
   const expand = (value: unknown) => expandReferences(String(value), env);
   for (const [name, value] of Object.entries(parse(text) as Record<string, unknown>)) {
-    // npm has no sections.
+    // Skips sections, which npm does not have.
     if (Array.isArray(value)) config[expand(name)] = value.map(expand);
     else if (typeof value !== 'object') config[expand(name)] = expand(value);
   }
