@@ -194,7 +194,7 @@ test('files › the colours are as the code points say, in 8, 10 and 12 bits', a
   }
 });
 
-/** The picture is 120, 131, 120 there. */
+/** Reads a pixel whose colour in the picture is 120, 131, 120. */
 async function readColour(file: Buffer) {
   const { rgba } = await decode(file);
   const pixel = elementAt(rgba, 31 * WIDTH + 40);

@@ -419,7 +419,7 @@ test.skipIf(!hasJxlTools())(
       const isFloat = made.bits === 32;
       const stored = { file, width: SIDE, height: SIDE, premultiplied, isFloat, profile };
       if (isFloat && made.channels % 2 === 0) {
-        // djxl (0.7) has no file format for it.
+        // djxl (0.7) has no file format for floating-point alpha.
         await t.throwsAsync(readOutside(stored), { code: 'UNSUPPORTED_IMAGE_FORMAT' });
         continue;
       }

@@ -19,7 +19,7 @@ import { decodeWithDjxl, encodeWithCjxl } from './jxl-tools.ts';
 
 const test = ava.serial;
 
-// Others briefly have files in the machine's own folder.
+// Other programs briefly have files in the machine's own folder.
 const temporary = mkdtempSync(path.join(tmpdir(), 'matting-test-jxl-'));
 process.env.TMPDIR = temporary;
 test.after.always(() => rmSync(temporary, { recursive: true }));

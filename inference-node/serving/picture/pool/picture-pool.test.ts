@@ -22,7 +22,7 @@ const test = ava.serial;
 
 const NEVER = new AbortController().signal;
 const MODEL_SIZE = { width: 16, height: 16 };
-/** No picture of these tests comes near it. */
+/** More than any picture of these tests takes. */
 const ENOUGH = 2 ** 40;
 const ALPHA = Buffer.alloc(16 * 16, 255);
 

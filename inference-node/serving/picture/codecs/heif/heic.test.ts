@@ -43,7 +43,7 @@ import { readHeic, writeTiles } from './heic-file.ts';
 
 const test = ava.serial;
 
-// Others briefly have files in the machine's own folder.
+// Other programs briefly have files in the machine's own folder.
 const temporary = mkdtempSync(path.join(tmpdir(), 'matting-test-heic-'));
 process.env.TMPDIR = temporary;
 test.after.always(() => rmSync(temporary, { recursive: true }));
@@ -79,9 +79,9 @@ async function toPixels(image: Sharp): Promise<Pixels> {
   return { data, width, height, channels: channels as Pixels['channels'] };
 }
 
-/** heif-enc pads smaller ones. */
+/** heif-enc pads smaller tiles. */
 const TILE_PX = 64;
-/** 8 by 6 tiles, the last ones beyond it. */
+/** 8 by 6 tiles; the last ones extend beyond the picture. */
 const GRID = { width: 8 * TILE_PX - 5, height: 6 * TILE_PX - 3 };
 const gridSlope = paintSlope(GRID.width, GRID.height);
 /** Grey, so that luma equals the colours. */
