@@ -81,6 +81,12 @@ test('glass and smoke › stay as they are beside one look that is sure of all',
   }
 });
 
+test('glass and smoke › stay as they are if most of the other looks do not show them fully', t => {
+  const [fills, none] = [[WHOLE, WHOLE, WHOLE, WHOLE], body(0)];
+  t.deepEqual(choose(LOST, [...fills, none, none]).mattes, KEPT);
+  t.is(choose(LOST, [...fills, none]).mattes[0], '2 subject');
+});
+
 test('a look › that lost what the matte surely shows does not lead, however sure it is', t => {
   const lower: AlphaAt = (x, y) => (y < 60 ? 0 : WHOLE(x, y));
   for (const other of [() => 0, lower]) {

@@ -133,8 +133,8 @@ function surest(candidates: readonly Candidate[], merged: Cells): Candidate | un
 }
 
 /**
- * On half shown cells that a matte decides, the other mattes must agree at least as often as they
- * stay half shown. Otherwise the cells may be glass or smoke.
+ * A matte may decide half shown cells if the other mattes decide most of them the same way.
+ * Otherwise the cells may be glass or smoke.
  */
 function isBelieved(own: Cells, candidates: readonly Candidate[], merged: Cells): boolean {
   if (sureShownShare(merged, own) < CHOICE_RULES.shownAgainMin) return false;
@@ -145,8 +145,8 @@ function isBelieved(own: Cells, candidates: readonly Candidate[], merged: Cells)
     if (!isHalf(merged.alpha[i]!) || isHalf(value)) continue;
     for (const { cells } of others) {
       const other = cells.alpha[i]!;
-      if (isHalf(other)) backed -= 1;
-      else if (other > HALF_ABOVE === value > HALF_ABOVE) backed += 1;
+      const isAlike = !isHalf(other) && other > HALF_ABOVE === value > HALF_ABOVE;
+      backed += isAlike ? 1 : -1;
     }
   }
   return backed >= 0;
