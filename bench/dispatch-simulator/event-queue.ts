@@ -1,7 +1,4 @@
-/**
- * Things that happen at their time, in order: a binary heap. Ties go in the order of asking. What
- * returns a promise is over when that resolves.
- */
+/** Events by their time in a binary heap. Ties keep their order. The queue awaits a promise. */
 
 type Act = () => void | Promise<void>;
 
@@ -40,7 +37,6 @@ export class EventQueue {
     this.at(this.#nowMs + ms, act);
   }
 
-  /** @returns how to cancel it */
   cancellable(ms: number, act: () => void): () => void {
     let cancelled = false;
     this.in(ms, () => {
@@ -51,7 +47,6 @@ export class EventQueue {
     };
   }
 
-  /** Runs until nothing is left or `done` says so. */
   async run(done: () => boolean): Promise<void> {
     for (let [first] = this.#heap; first !== undefined && !done(); [first] = this.#heap) {
       const last = this.#heap.pop();

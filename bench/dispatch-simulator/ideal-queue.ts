@@ -1,21 +1,17 @@
 /**
- * The ideal that dispatch is measured against: one central queue, in the product's order of turns,
- * that knows every engine at every instant, gives the head of the line to the fastest engine that
- * is free, and never binds a job early. It pays the same for the database and the wire as the real
- * thing.
+ * The ideal for dispatch: one queue in the product's order, which knows every engine at every
+ * instant, gives its head to the fastest free engine, and pays the same for database and wire.
  */
 import { orderJobs } from '@matting/queue/fair-order.ts';
 import { EventQueue } from './event-queue.ts';
 import { DISPATCH_MS } from './simulated-replica.ts';
 import { type NodeKind, type Scenario, type SimulatedJob, serviceMs } from './workload.ts';
 
-/** When a job was begun and done, ms since its submission. */
 export interface JobTimes {
   readonly waitMs: number;
   readonly totalMs: number;
 }
 
-/** Engines of one kind are as good as each other. */
 interface Engines {
   readonly slowness: number;
   free: number;
@@ -91,7 +87,6 @@ class IdealQueue {
   }
 }
 
-/** Times by job. */
 export async function runIdealQueue(
   scenario: Scenario,
   fleet: readonly NodeKind[],
@@ -109,7 +104,6 @@ export async function runIdealQueue(
   return queue.times;
 }
 
-/** When the nodes are lost; undefined: never. */
 export function vanishingAtMs(
   { vanishing }: Scenario,
   jobs: readonly SimulatedJob[],
@@ -118,7 +112,6 @@ export function vanishingAtMs(
   return jobs[Math.floor(jobs.length * vanishing.afterShare)]?.arrivesMs;
 }
 
-/** Lists the nodes that are lost, spread evenly over the kinds. */
 export function vanishing<T>(scenario: Scenario, nodes: readonly T[]): T[] {
   const every = Math.round(1 / (scenario.vanishing?.share ?? 1));
   return nodes.filter((_, index) => index % every === 0);

@@ -13,14 +13,12 @@ export class JobTable {
     this.queue = new MemoryQueue(() => events.nowMs);
   }
 
-  /** Takes in a submitted job. */
   insert(simulated: SimulatedJob): ClaimableJob {
     const { index, pixels, inputFormat, model = null, arrivesMs: createdAtMs } = simulated;
-    const { accountId, apiKeyId, class: jobClass, outputFormat } = simulated;
-    // Jobs of one instant are in the order of their ids.
+    const { accountId, apiKeyId, class: jobClass, outputFormat, group = null } = simulated;
     const id = String(index).padStart(9, '0');
     const input = { blob: id, bytes: 0, format: inputFormat, width: pixels, height: 1 };
-    const whose = { id, accountId, apiKeyId, class: jobClass };
+    const whose = { id, accountId, apiKeyId, class: jobClass, group };
     const job = this.queue.add({ ...whose, createdAtMs, input, outputFormat, model });
     this.#jobs.set(id, simulated);
     return { ...job, state: 'ready' };

@@ -1,7 +1,6 @@
 /**
- * Dispatch against an ideal central queue, in simulated time:
- * `sh bin/node24 bench/dispatch-simulator/main.ts [jobs]`, 200,000 unless given. Repeatable to the
- * last digit: everything comes from the seed.
+ * Dispatch against an ideal central queue, in simulated time. Repeatable to the last digit:
+ * `sh bin/node24 bench/dispatch-simulator/main.ts [jobs]`, 200,000 unless given.
  */
 import assert from 'node:assert/strict';
 import { writeResults } from '../results.ts';
@@ -9,7 +8,6 @@ import { type ComparedJob, quantile, settled, simulate } from './simulation.ts';
 import type { Scenario } from './workload.ts';
 
 const JOBS = Number(process.argv[2] ?? 200_000);
-/** A small fleet is settled long before. */
 const SMALLER = 8;
 const SEED = 20_261_120;
 const RECOVERY_WINDOW_MS = 2000;
@@ -58,7 +56,6 @@ async function recovery(scenario: Scenario): Promise<void> {
     jobs
       .filter(({ job }) => job.arrivesMs >= from && job.arrivesMs < to)
       .map(({ ours }) => ours.totalMs);
-  // The smaller fleet takes so long once it is settled.
   const steadyMs = p99(totals(lostAtMs + 60_000, Number.POSITIVE_INFINITY));
   let recoveredMs = 0;
   for (let from = lostAtMs; from < lostAtMs + 60_000; from += RECOVERY_WINDOW_MS) {

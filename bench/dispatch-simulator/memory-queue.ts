@@ -28,7 +28,6 @@ import type {
 import { queuedMegapixels } from '../../control-plane/core/queue/queue-bound.ts';
 
 type Needed = 'id' | 'accountId' | 'apiKeyId' | 'class' | 'createdAtMs' | 'input' | 'outputFormat';
-/** The queue fills in what a job has not, and decides its state by its URLs. */
 export type AddedJob = Pick<OpenJob, Needed> & Partial<Omit<OpenJob, 'state' | 'lease' | 'fence'>>;
 
 interface Row {
@@ -37,10 +36,8 @@ interface Row {
   ended?: { readonly result: JobResult } | { readonly failure: JobFailure };
 }
 
-/** Both in the queue's order. */
 interface Lane {
   readonly open: Row[];
-  /** Without a live lease, as far as leases were looked at. */
   readonly free: Row[];
 }
 
@@ -58,7 +55,6 @@ export class MemoryQueue implements WorkerQueue {
   readonly #now: () => number;
   readonly #rows = new Map<string, Row>();
   readonly #lanes = new Map<string, Lane>();
-  /** Rows whose lease ends by itself, and did not when it was last looked at. */
   readonly #expiring = new Set<Row>();
 
   constructor(now: () => number) {
@@ -345,7 +341,6 @@ function indexOf(rows: readonly Row[], row: Row): number {
   let [low, high] = [0, rows.length];
   while (low < high) {
     const middle = (low + high) >> 1;
-    // The loop's bounds keep it within the list.
     if (compare(rows[middle]!, row) < 0) low = middle + 1;
     else high = middle;
   }

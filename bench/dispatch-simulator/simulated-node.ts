@@ -1,7 +1,6 @@
 /**
- * An inference node as its peers see it: it admits within its places and the header's bound, works
- * through its images in order, and reports when something changes, at most every 20 ms, and every
- * second, with an estimate made of what it has measured, not of what will be.
+ * An inference node as its peers see it: it admits within its slots and the header's bound, runs its
+ * images in order, and reports changes and every second, with estimates by its measured means.
  */
 
 import { admittedMegapixels } from '../../control-plane/core/dispatch/job-needs.ts';
@@ -25,7 +24,6 @@ const REPEAT_INTERVAL_MS = 1000;
 /** Images admitted beyond those in work, as a node with engines + 1 picture workers has. */
 const PLACES_BESIDE_ENGINES = 2;
 const PLENTY = { megapixelsMax: 400, megapixelsAloneMax: 400 } as const;
-/** More than a node ever holds. */
 const VANISH_LISTENERS_MAX = 16;
 
 const TERMS = { commercialUse: 'yes', reason: '', source: '' };
@@ -48,7 +46,6 @@ export class SimulatedNode {
   readonly #running = new Set<Running>();
   readonly #waiting: { readonly job: SimulatedJob; readonly begin: () => void }[] = [];
   readonly #rates: Pick<NodeReport, 'decodeRates' | 'encodeRates'>;
-  /** Receives every report; set before anything happens. */
   onReport: (report: NodeReport) => void = () => undefined;
   readonly #vanishListeners: (() => void)[] = [];
   #gone = false;
@@ -78,7 +75,6 @@ export class SimulatedNode {
     };
   }
 
-  /** Reports at once, then every second. */
   start(): void {
     this.#report();
     // The reports do not all come in one instant.
@@ -86,7 +82,6 @@ export class SimulatedNode {
     this.#events.in(phaseMs, () => this.#repeat());
   }
 
-  /** The machine is gone, with all that it held. */
   vanish(): void {
     this.#gone = true;
     for (const listener of this.#vanishListeners) listener();
@@ -94,7 +89,6 @@ export class SimulatedNode {
 
   onVanish(listener: () => void): void {
     this.#vanishListeners.push(listener);
-    // Listeners of images that are long done are of no use.
     if (this.#vanishListeners.length > VANISH_LISTENERS_MAX) this.#vanishListeners.shift();
   }
 

@@ -1,7 +1,6 @@
 /**
- * One control plane: its own stale view of every node, made by NodeView from the reports that reach
- * it, and what the database and the wire cost around the product's own rounds: what begins and when
- * is DispatchCore's and RoundLoop's.
+ * One control plane: the product's rounds (DispatchCore, RoundLoop) with a stale view of every node
+ * (NodeView), and the times of database and wire.
  */
 import assert from 'node:assert/strict';
 import {
@@ -11,6 +10,7 @@ import {
   type RunEnd,
   type Step,
 } from '@matting/queue/dispatch-core.ts';
+import type { GroupPlacement } from '@matting/queue/fair-order.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import type { JobNeeds } from '../../control-plane/core/dispatch/job-needs.ts';
 import { NodeCapacity } from '../../control-plane/core/dispatch/node-capacity.ts';
@@ -32,26 +32,23 @@ import type { SimulatedJob } from './workload.ts';
 const DATABASE_MS = 2;
 /** One way. */
 const WIRE_MS = 1;
-/** The ideal pays it too: a read of the queue, a claim, the header. */
 export const DISPATCH_MS = 2 * DATABASE_MS + WIRE_MS;
 /** A node that does not answer a header within this refuses. */
 const ADMISSION_TIMEOUT_MS = 5000;
 /** A connection to a machine that is gone lasts so long: keep-alive and its time-out. */
 const CONNECTION_LOST_MS = 30_000;
-/** The values are those of services/dispatch. */
+/** As in control-plane/core/dispatch. */
 const POLL_MS = 1000;
 const REFUSALS_MAX = 8;
 /** A fleet of one kind of formats: no job waits for a node that can do it. */
 const NO_NODE_GRACE_MS = 60_000;
 
-/** No replica dies holding a job, so no lease runs out. */
-const FOR_EVER_MS = Number.POSITIVE_INFINITY;
+const UNLIMITED_MS = Number.POSITIVE_INFINITY;
 const RESULT: JobResult = {
   ...{ blob: '', token: '', sealedToken: '', format: 'png', bytes: 0, width: 1, height: 1 },
   ...{ sha256: '', sight: null, models: null, thumbnailBytes: null },
 };
 
-/** The simulation counts these. */
 export interface ReplicaObserver {
   finished(job: SimulatedJob, startedMs: number): void;
   refused(): void;
@@ -64,29 +61,26 @@ export interface ReplicaOptions {
   readonly nodes: readonly SimulatedNode[];
   readonly random: () => number;
   readonly observer: ReplicaObserver;
-  /** When it starts. */
+  readonly groups: GroupPlacement | undefined;
   readonly phaseMs: number;
 }
 
-/** A node as this replica knows it. */
 interface KnownNode {
   readonly node: SimulatedNode;
   readonly view: NodeView;
 }
 
-interface Asked {
+interface OfferNeeds {
   readonly megapixels: number;
   readonly waitMsMax: number;
   readonly model: string | undefined;
 }
 
-/** A job that this replica has claimed. */
 interface Run {
   readonly job: ClaimableJob;
   readonly claim: Claim;
 }
 
-/** Room taken on a node. */
 interface Offer {
   readonly known: KnownNode;
   readonly held: Reservation;
@@ -99,11 +93,10 @@ export class SimulatedReplica {
   readonly #loop: RoundLoop;
   readonly #holder: string;
   readonly #nodes: ReadonlyMap<string, KnownNode>;
-  /** Snapshots of all nodes, while nothing has changed. */
   #snapshots: NodeSnapshot[] | undefined;
 
   constructor(options: ReplicaOptions) {
-    const { events, nodes, random, phaseMs } = options;
+    const { events, nodes, random, phaseMs, groups } = options;
     this.#options = options;
     this.#holder = `started after ${phaseMs} ms`;
     const now = () => events.nowMs;
@@ -115,7 +108,7 @@ export class SimulatedReplica {
     this.#core = new DispatchCore<ClaimableJob, JobNeeds, Offer, undefined>({
       capacity: new NodeCapacity({
         snapshots: () => this.#routable(),
-        offer: (node, asked) => this.#offer(node.nodeId, asked),
+        offer: (node, needs) => this.#offer(node.nodeId, needs),
         random,
         now,
       }),
@@ -126,12 +119,13 @@ export class SimulatedReplica {
         begin: (): undefined => undefined,
       },
       noNodeGraceMs: NO_NODE_GRACE_MS,
+      groups,
       random,
       now,
     });
     this.#loop = new RoundLoop({
       pollMs: POLL_MS,
-      begin: anew => this.#begin(anew),
+      begin: reread => this.#begin(reread),
       clock: { now: () => now() - phaseMs, after: (ms, act) => events.cancellable(ms, act) },
     });
     events.in(phaseMs, () => this.#loop.start());
@@ -145,7 +139,6 @@ export class SimulatedReplica {
     });
   }
 
-  /** The node's stream has been silent for too long. */
   lose(nodeId: string): void {
     this.#knownNode(nodeId).view.lost();
     this.#changed();
@@ -176,15 +169,15 @@ export class SimulatedReplica {
     return this.#snapshots;
   }
 
-  #offer(nodeId: string, { megapixels, waitMsMax }: Asked): Offer {
+  #offer(nodeId: string, { megapixels, waitMsMax }: OfferNeeds): Offer {
     const known = this.#knownNode(nodeId);
     const held = known.view.reserve(megapixels);
     this.#changed();
     return { known, held, waitMsMax };
   }
 
-  #begin(anew: boolean): void {
-    if (anew) this.#core.outdate();
+  #begin(reread: boolean): void {
+    if (reread) this.#core.outdate();
     if (!this.#core.beginRound()) {
       this.#loop.roundEnded();
       return;
@@ -215,7 +208,7 @@ export class SimulatedReplica {
     const { events, table, observer } = this.#options;
     events.in(DATABASE_MS, async () => {
       const { fence = job.fence } = table.queue.find(job.id) ?? {};
-      const won = await table.queue.claim({ id: job.id, fence }, this.#holder, FOR_EVER_MS);
+      const won = await table.queue.claim({ id: job.id, fence }, this.#holder, UNLIMITED_MS);
       if (won !== undefined) return this.#attempt({ job, claim: won.claim }, offer, 1);
       observer.claimLost();
       this.#endOffer(offer, false);
@@ -263,7 +256,7 @@ export class SimulatedReplica {
     observer.finished(table.simulated(job.id), startedMs);
     this.#endOffer(offer, false);
     events.in(DATABASE_MS, async () => {
-      const success = { result: RESULT, resultTtlMs: FOR_EVER_MS, timings: {} };
+      const success = { result: RESULT, resultTtlMs: UNLIMITED_MS, timings: {} };
       assert.ok(await table.queue.succeed(claim, success), 'nobody else has it');
       this.#ended(job, { kind: 'final' });
     });

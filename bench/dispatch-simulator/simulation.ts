@@ -1,7 +1,6 @@
 /**
- * A fleet in simulated time under the product's own rounds: nodes of mixed speed, images of mixed
- * size, callers of mixed volume, several control planes that see the nodes by their last reports
- * only.
+ * A fleet in simulated time under the product's rounds: mixed nodes, images and callers, and several
+ * control planes that know the nodes by their last reports.
  */
 import assert from 'node:assert/strict';
 import { EventQueue } from './event-queue.ts';
@@ -24,7 +23,6 @@ const SILENCE_MS = 5000;
 /** Share of the jobs, the first ones, left out: the fleet is still filling up. */
 const DROPPED_SHARE = 0.2;
 
-/** One job's times under the product's rounds and in the ideal queue. */
 export interface ComparedJob {
   readonly job: SimulatedJob;
   readonly ours: JobTimes;
@@ -32,11 +30,9 @@ export interface ComparedJob {
 }
 
 export interface Comparison {
-  /** The jobs are in the order they came. */
   readonly jobs: readonly ComparedJob[];
   readonly refusals: number;
   readonly lostClaims: number;
-  /** When the nodes vanished; undefined: none did. */
   readonly lostAtMs: number | undefined;
 }
 
@@ -49,7 +45,6 @@ export async function simulate(scenario: Scenario): Promise<Comparison> {
   return { ...run, jobs: jobs.map(job => compared(job, ours, ideal)) };
 }
 
-/** The product's rounds alone. */
 export async function runRounds(
   scenario: Scenario,
   fleet: readonly NodeKind[],
@@ -77,7 +72,8 @@ export async function runRounds(
   const replicas = Array.from({ length: scenario.replicas }, (_, index) => {
     const random = createRandom(scenario.seed + 1000 + index);
     const phaseMs = STARTED_MS * random();
-    return new SimulatedReplica({ events, table, nodes, random, observer, phaseMs });
+    const { groups } = scenario;
+    return new SimulatedReplica({ events, table, nodes, random, observer, groups, phaseMs });
   });
   for (const node of nodes) {
     const { nodeId } = node.abilities;
@@ -104,7 +100,6 @@ export async function runRounds(
   return { ours, refusals, lostClaims, lostAtMs };
 }
 
-/** One arrival after the other, so that the heap stays small. */
 function submitAll(
   jobs: readonly SimulatedJob[],
   events: EventQueue,
@@ -133,7 +128,6 @@ function compared(
   return { job, ours: here, ideal: there };
 }
 
-/** The jobs that count. */
 export function settled<T>(jobs: readonly T[]): readonly T[] {
   return jobs.slice(Math.floor(jobs.length * DROPPED_SHARE));
 }

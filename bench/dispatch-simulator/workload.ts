@@ -1,24 +1,22 @@
-/**
- * The jobs and the nodes of a simulation, the same for the policy and for the ideal it is measured
- * against: everything random is drawn here, from the seed, before either begins.
- */
+/** Jobs and nodes of a simulation. All random numbers come from the seed, before it begins. */
 import assert from 'node:assert/strict';
-import type { JobClass } from '@matting/queue/job.ts';
+import type { GroupPlacement } from '@matting/queue/fair-order.ts';
+import type { JobClass, QueueJob } from '@matting/queue/job.ts';
 import type { InputFormat, OutputFormat } from '../../proto/contract/formats.ts';
 
 export interface Scenario {
   readonly nodes: number;
   readonly jobs: number;
   readonly replicas: number;
-  /** Arriving work over what the fleet can do. */
   readonly load: number;
   readonly seed: number;
+  readonly groups?: GroupPlacement;
   /** Nodes that are gone, for good, once this share of the jobs has come. */
   readonly vanishing?: { readonly share: number; readonly afterShare: number };
 }
 
 export interface SimulatedJob {
-  /** The jobs are numbered in the order they come. */
+  /** In the order of arrival. */
   readonly index: number;
   readonly accountId: string;
   readonly apiKeyId: string;
@@ -29,11 +27,10 @@ export interface SimulatedJob {
   readonly outputFormat: OutputFormat;
   /** The job names it; absent: the default. */
   readonly model?: string;
-  /** How much more or less the image costs than its size suggests. */
+  readonly group?: QueueJob['group'];
   readonly luck: number;
 }
 
-/** A node needs so much for an image, at `slowness` 1. */
 export interface NodeKind {
   readonly slowness: number;
   readonly engines: number;
@@ -44,7 +41,6 @@ export interface NodeKind {
   readonly model?: string;
 }
 
-/** Kinds of nodes: a few fast ones, some with two engines, some old. */
 const KINDS: readonly NodeKind[] = [
   { slowness: 0.5, engines: 1, share: 0.2 },
   { slowness: 1, engines: 1, share: 0.4 },
@@ -78,7 +74,6 @@ const ACCOUNTS = Array.from({ length: 24 }, (_, at) => ({
 }));
 const ACCOUNTS_WEIGHT = ACCOUNTS.reduce((sum, { weight }) => sum + weight, 0);
 const CALLERS = ACCOUNTS.map(({ name, weight }) => ({ name, share: weight / ACCOUNTS_WEIGHT }));
-/** API keys of an account, used alike. */
 const KEYS = 2;
 const CLASSES = [
   { class: 'sync', share: 0.7 },
@@ -86,7 +81,6 @@ const CLASSES = [
 ] as const;
 
 const INFER_MS = 250;
-/** The other model of a mixed day: its name, and a run of it. */
 export const HEAVY = { name: 'heavy', inferMs: 4000 } as const;
 export const DECODE_MS_PER_MEGAPIXEL = {
   jpeg: 10,
@@ -104,7 +98,6 @@ export const ENCODE_MS_PER_MEGAPIXEL = {
   jpeg: 35,
   zip: 55,
 } as const;
-/** Every replica has started by then, and the first job comes. */
 export const STARTED_MS = 1000;
 /** Spread of what images of one size and format cost: about a quarter up or down. */
 const LUCK_SIGMA = 0.25;
@@ -136,7 +129,6 @@ export function makeFleet({ nodes }: Scenario): NodeKind[] {
   return KINDS.flatMap(kind => Array<NodeKind>(Math.round(nodes * kind.share)).fill(kind));
 }
 
-/** Milliseconds the image takes on a node of that slowness, its luck included. */
 export function serviceMs(job: SimulatedJob, slowness: number): number {
   const megapixels = job.pixels / 1e6;
   const perMegapixel =
@@ -148,7 +140,6 @@ export function inferMs(slowness: number, model?: string): number {
   return slowness * (model === undefined ? INFER_MS : HEAVY.inferMs);
 }
 
-/** Poisson arrivals at the scenario's load. */
 export function makeJobs(scenario: Scenario, fleet: readonly NodeKind[]): SimulatedJob[] {
   const random = createRandom(scenario.seed);
   const jobs = Array.from({ length: scenario.jobs }, (_, index) => ({

@@ -29,6 +29,20 @@ import type { ImageUploads } from './submission/image-uploads.ts';
 import type { SubmitMatting } from './submission/submit-matting.ts';
 import type { DeliveryParts } from './webhooks/deliver-messages.ts';
 
+/**
+ * What a package adds. For example, one that counts jobs in a table of its own:
+ *
+ *     export const counts: Package<boolean> = {
+ *       name: 'counts',
+ *       migrations: COUNTS_MIGRATIONS,
+ *       settled: [countJob],
+ *       readSettings: reader => reader.section('Counts').boolean(COUNTS, COUNTS_OPTIONS),
+ *       open: ({ database }, isOn) => ({
+ *         loops: isOn ? [pollingLoop(REPORT_MS, () => report(database), logFailure)] : [],
+ *         removals: [{ name: 'old counts', remove: size => removeOld(database, size) }],
+ *       }),
+ *     };
+ */
 export interface Package<Settings = unknown> {
   /** The folder's name. It must not change: the migrations use it. */
   readonly name: string;

@@ -57,8 +57,7 @@ export function inheritedFields<Field extends string>(
 }
 
 /**
- * Finds the first job's input and the model that it named. `countInFamily` decides again in the
- * correction's transaction.
+ * `countInFamily` decides again in the correction's transaction.
  * @throws ContractError JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED
  */
 export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: string) {
@@ -85,7 +84,7 @@ export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: st
 
 /**
  * Undefined if the hints have only boxes to erase, which never need a run (docs/adr/0062).
- * @param model the plan or model that the first job named
+ * @param model of the first job
  */
 export function cropRunFor(
   { keep = [], erase = [], picture }: Hints,

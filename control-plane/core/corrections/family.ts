@@ -16,7 +16,7 @@ export class NotCorrectableError extends Error {}
 
 /**
  * @returns columns of the correction
- * @throws NotCorrectableError, for the caller to roll the transaction back
+ * @throws NotCorrectableError
  */
 export async function countInFamily(
   { nowMs }: Database,

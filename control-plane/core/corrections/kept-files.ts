@@ -17,7 +17,6 @@ type KeptRow = Pick<Selectable<Schema['jobs']>, (typeof KEPT_COLUMNS)[number]>;
 
 export const blobsOfRow = (row: KeptRow) => blobsOfKept(keptFromRow(row));
 
-/** 0: the job keeps no files. */
 export const keptUntilOf = (row: KeptRow) => row.kept_until ?? 0;
 
 export function blobsOfKept(kept: JobKept | null): string[] {

@@ -1,5 +1,3 @@
-/** DELETE of a job: changes its row (remove-job.ts), then erases its files. */
-
 import type { Caller } from '@matting/accounts/keys/caller.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

@@ -151,7 +151,7 @@ export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
 export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
   const { inputFormat, outputFormat, finishing } = needs;
   const pixels = needs.pixels ?? IMAGE_PIXELS_MAX;
-  // Nodes measure encoding by the larger of picture and frame.
+  // As nodes measure encoding.
   const encoded = Math.max(pixels, finishing?.frame.whole ?? 0);
   const decode =
     node.decodeRates.get(inputFormat) ??

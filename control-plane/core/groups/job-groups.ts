@@ -48,7 +48,6 @@ interface JobGroup {
 
 interface GroupItem {
   readonly id: string;
-  /** Position in the group, from 0. */
   readonly item: number;
   readonly sourceUrl: string;
   readonly reference: string | null;
@@ -158,7 +157,7 @@ async function hold(
   }
 }
 
-/** Reads a bounded number of rows, as the account's jobs in flight are bounded. */
+/** The account's jobs in flight are bounded. */
 async function openOfGroups(database: Database, tx: Db, accountId: string): Promise<number> {
   const { jobs } = await tx
     .selectFrom(OPEN_JOBS[database.dialect])

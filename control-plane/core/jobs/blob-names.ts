@@ -28,12 +28,10 @@ export function jobOfKept(blob: string): string | undefined {
 
 const THUMBNAIL_SUFFIX = '-thumbnail';
 
-/** Code that lists or erases results derives this name from theirs. */
 export function thumbnailBlob(resultBlob: string): string {
   return `${resultBlob}${THUMBNAIL_SUFFIX}`;
 }
 
-/** Returns any other name unchanged. */
 export function resultOfThumbnail(blob: string): string {
   return blob.endsWith(THUMBNAIL_SUFFIX) ? blob.slice(0, -THUMBNAIL_SUFFIX.length) : blob;
 }

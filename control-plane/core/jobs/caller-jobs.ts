@@ -50,7 +50,6 @@ interface JobSearch {
 export function callerJobs(database: Database) {
   return {
     search: (request: JobSearch) => search(database, request),
-    /** `next` is null on the last page. */
     async listOfKey(filter: CallerJobFilter) {
       const { status, reference, limit } = filter;
       // The clock decides these states, and a server may ignore trailing spaces in texts.
@@ -65,7 +64,6 @@ export function callerJobs(database: Database) {
       const isLast = last === newest.at(-1) && newest.length < readMax;
       const jobs = await readAll(database, found);
       return {
-        // A job may have changed between the two statements.
         jobs: jobs.filter(fits),
         next: last === undefined || isLast ? null : `${last.createdAtMs}-${last.id}`,
       };

@@ -1,6 +1,5 @@
 /**
- * Counts the jobs that ended in each of the last hours, for the operator's charts. A process keeps
- * the counts of an hour that is over.
+ * Counts the jobs that ended in each of the last hours. A process keeps the counts of past hours.
  */
 
 import { type Database, query, readNowMs } from '@matting/database/database.ts';

@@ -18,7 +18,6 @@ export interface JobCallback {
   readonly attempts: number;
   /** null if the last attempt got no answer. */
   readonly lastStatusCode: number | null;
-  /** null if the last attempt succeeded, or none was made. */
   readonly lastFailure: CallbackFailure | null;
   readonly lastAttemptAtMs: number | null;
   /** Set after the job's end, while the notification is pending. */

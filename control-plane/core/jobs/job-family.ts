@@ -25,7 +25,7 @@ export interface JobCorrection {
 
 /** Files for corrections, kept until the first job's result expires. */
 export interface JobKept {
-  /** null in a correction, since the first job keeps it. */
+  /** null in a correction. */
   readonly input: JobInput | null;
   readonly matte: StoredMatte;
   readonly untilMs: number;

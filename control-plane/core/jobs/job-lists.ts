@@ -23,7 +23,7 @@ import { readJobs, selectJobs } from './job-rows.ts';
 
 interface JobFilter {
   readonly states: readonly JobState[];
-  /** Only results of the account that need a look, the latest first. */
+  /** Only results that need a look. */
   readonly look?: boolean;
   readonly accountId?: string | undefined;
   readonly apiKeyId?: string | undefined;
@@ -36,7 +36,6 @@ interface JobFilter {
 type OpenJob = Pick<Job, 'id' | 'state' | 'createdAtMs'>;
 
 interface JobWithCursor extends Job {
-  /** Stays valid after the job is deleted. */
   readonly cursor: string;
 }
 

@@ -26,7 +26,6 @@ export type StageTimings = Readonly<Record<string, number>>;
 /** Its fields are null while the job is open. */
 export interface JobOutcome {
   readonly result: JobResult | null;
-  /** Kept after the result expires. */
   readonly resultModels: JobResult['models'];
   /** Until then the result needs a look; null also after somebody looked. */
   readonly lookUntilMs: number | null;

@@ -74,7 +74,6 @@ export function jobReading(database: Database) {
       if (!ID.test(jobId)) return undefined;
       return query(database, db => firstJob(db, BY_ID_AND_KEY(database, { jobId, apiKeyId })));
     },
-    /** Also finds a job with an expired result. */
     async findByResultToken(token: string): Promise<Job | undefined> {
       if (!TOKEN.test(token)) return undefined;
       const hashed = hash('sha256', token, 'hex');

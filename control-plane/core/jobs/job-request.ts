@@ -32,7 +32,6 @@ export interface JobRequest {
   /** null before it is stored. */
   readonly input: JobInput | null;
   readonly outputFormat: OutputFormat;
-  /** A plan or a model. */
   readonly model: string | null;
   /** `fail`: without a visible subject the job fails with NO_SUBJECT; null: it succeeds. */
   readonly noSubject: 'fail' | null;

@@ -141,7 +141,6 @@ export function inputColumns(input: JobInput | null): InputColumns {
   };
 }
 
-/** JSON of the column `finishing`. */
 export interface StoredFinishing {
   /** Absent: rgba. */
   readonly channels?: Channels;
@@ -167,7 +166,6 @@ export function inputColumn(input: JobInput | null): string | null {
   return input && JSON.stringify(input);
 }
 
-/** null also after the sweeper removed the blob. */
 function resultFromRow(row: ViewedRow): JobResult | null {
   if (row.result_blob === null) return null;
   return {

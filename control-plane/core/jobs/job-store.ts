@@ -1,4 +1,4 @@
-/** Reads jobs. Without the database every method rejects with SERVICE_UNAVAILABLE. */
+/** Without the database every method rejects with SERVICE_UNAVAILABLE. */
 
 import type { Database } from '@matting/database/database.ts';
 import { callerJobs } from './caller-jobs.ts';

@@ -7,7 +7,6 @@ import type { JobRequest } from './job-request.ts';
 
 export type Job = QueueJob & JobRequest & JobOutcome & CallbackJob & FamilyJob;
 
-/** For lists and answers. */
 export type ViewedJob = JobStatus &
   JobOutcome &
   CallbackJob &

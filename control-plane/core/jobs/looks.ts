@@ -11,7 +11,6 @@ export async function clearLook(db: Db, jobId: string, accountId?: string): Prom
 
 export function jobLooks(database: Database) {
   return {
-    /** Ignores other accounts' jobs. */
     noteLooked: (accountId: string, jobId: string) =>
       query(database, db => clearLook(db, jobId, accountId)),
   };

@@ -42,6 +42,7 @@ export const AREA_RULES = {
 };
 export type AreaRules = Readonly<typeof AREA_RULES>;
 
+/** Also for haze (docs/adr/0059), with which no other number was tried. */
 const GRID_SIDE = 256;
 /** An area within this many cells of the background may be its edge. */
 const EDGE = 4;
