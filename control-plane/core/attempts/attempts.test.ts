@@ -102,7 +102,7 @@ function fullStorage(kind: string, times: number): { blobs: BlobStore; refused: 
 
 test('a full storage › makes a job wait for room: for its result, or for its image by a URL', async t => {
   await harness.addNode(wellDone);
-  for (const [kind, asked] of [
+  for (const [kind, options] of [
     ['results', {}],
     ['inputs', { url: 'https://pictures.example/a' }],
   ] as const) {
@@ -114,7 +114,7 @@ test('a full storage › makes a job wait for room: for its result, or for its i
       },
     };
     await harness.startReplica({ blobs, fetcher, holder: kind });
-    const job = await harness.done(asked);
+    const job = await harness.done(options);
     t.is(job.state, 'succeeded', job.failure?.detail);
     t.is(refused(), 1);
     t.is(job.lostAttempts, 0);
@@ -401,7 +401,7 @@ async function submitWithFile(bytes: string): Promise<string> {
   const blob = backgroundBlob(id);
   await put(harness.blobs, blob, bytes);
   const input = { blob, bytes: bytes.length, format: 'jpeg', width: 30, height: 20 } as const;
-  return harness.submit({ asked: { ...WITH_PICTURE, background: { url: null, input } } });
+  return harness.submit({ job: { ...WITH_PICTURE, background: { url: null, input } } });
 }
 
 const withUrl = (url = BACKGROUND) => ({ ...WITH_PICTURE, background: { url, input: null } });
@@ -436,8 +436,8 @@ test('a job with hints › goes with their file behind its image to a node that 
   await put(harness.blobs, blob, 'hints');
   const hintsFile = { blob, bytes: 5, format: 'png', width: 30, height: 20 } as const;
   await harness.startReplica();
-  const asked = { hints: { picture: true }, hintsFile } as const;
-  const job = await harness.untilFinal(await harness.submit({ asked }));
+  const fields = { hints: { picture: true }, hintsFile } as const;
+  const job = await harness.untilFinal(await harness.submit({ job: fields }));
   t.is(job.state, 'succeeded', job.failure?.detail);
   t.deepEqual([older.headers.length, node.headers.length], [0, 1]);
   t.is(node.headers[0]?.hints?.picture?.contentLength, 5);
@@ -456,7 +456,7 @@ test('a job with hints › that a node does not apply goes to another one', asyn
     script,
   });
   await harness.startReplica();
-  const id = await harness.submit({ asked: { hints: { erase: [{ box: [0, 0, 4, 3] }] } } });
+  const id = await harness.submit({ job: { hints: { erase: [{ box: [0, 0, 4, 3] }] } } });
   await until(() => liar.headers.length > 0, 'the first attempt');
   const honest = await harness.addNode({ info: { ...FINISHES, capabilities: [...CAPABILITIES] } });
   const job = await harness.untilFinal(id);
@@ -509,7 +509,7 @@ for (const { asks, sees, ends } of [
       exchange.answer(await exchange.receive(), { ...input, subject });
     });
     await harness.startReplica();
-    const job = await harness.untilFinal(await harness.submit({ asked: { noSubject: asks } }));
+    const job = await harness.untilFinal(await harness.submit({ job: { noSubject: asks } }));
     t.is(job.failure?.code, ends);
     t.is(job.failure?.retryable ?? false, false);
     t.is(job.idempotencyKeyHash === null, false, 'its key is remembered');
@@ -521,10 +521,10 @@ for (const { asks, sees, ends } of [
 test('a job with finishing › names its format and kind, and sends empty fields to get the echo', async t => {
   const node = await joined();
   await harness.startReplica();
-  const jpeg = await harness.done({ asked: WHITE_JPEG });
+  const jpeg = await harness.done({ job: WHITE_JPEG });
   t.is(jpeg.result?.format, 'jpeg');
   const alpha = { channels: 'alpha', finishing: {} } as const;
-  await harness.done({ asked: alpha });
+  await harness.done({ job: alpha });
   const [first, second] = node.headers;
   t.is(first?.outputFormat, OutputFormat.OUTPUT_FORMAT_JPEG);
   t.is(first?.finishing?.scalePercent, 85);
@@ -537,7 +537,7 @@ test('a job with finishing › counts as large as its frame', async t => {
   await joined(cutOutAfter(gate.promise));
   const { fleet } = await harness.startReplica();
   const finishing = { outputWidth: 5000, outputHeight: 6000 };
-  const id = await harness.submit({ asked: { finishing } });
+  const id = await harness.submit({ job: { finishing } });
   // 30 MP of PNG at 8 bytes a pixel; a megapixel of a node's room stands for 42.
   const free = () => fleet.snapshots()[0]?.megapixelsFree ?? 0;
   await until(() => Math.abs(1000 - (30 * 8) / 42 - free()) < 1e-6, 'the room of its frame');
@@ -555,7 +555,7 @@ for (const [what, changes] of LIES) {
   test(`an incomplete answer › from a node that ${what} is dropped, and another node does the job`, async t => {
     const liar = await joined(exchange => exchange.cutOut(changes));
     const { observed } = await harness.startReplica();
-    const id = await harness.submit({ asked: WHITE_JPEG });
+    const id = await harness.submit({ job: WHITE_JPEG });
     await until(() => observed.includes('attempt refused NODE_INCAPABLE'), 'the refusal');
     t.is((await harness.job(id)).lostAttempts, 0);
     await joined();
@@ -573,7 +573,7 @@ test('an incomplete answer › that lacks a step is dropped', async t => {
     await exchange.cutOut({ finishing: { ...finishing, scalePercent: 0 } });
   });
   await harness.startReplica({ noNodeGraceMs: 100 });
-  const { failure } = await harness.done({ asked: WHITE_JPEG });
+  const { failure } = await harness.done({ job: WHITE_JPEG });
   t.deepEqual([failure?.code, failure?.retryable], ['PROCESSING_FAILED', true]);
   t.is(liar.headers.length, 1);
   await harness.assertMoneySettled({ charged: 0 });
@@ -582,7 +582,7 @@ test('an incomplete answer › that lacks a step is dropped', async t => {
 test('a background by its URL › is downloaded after the image, and goes to the node behind it', async t => {
   await joined();
   await harness.startReplica({ fetcher: fetcher() });
-  const job = await harness.done({ url: IMAGE_URL, asked: withUrl() });
+  const job = await harness.done({ url: IMAGE_URL, job: withUrl() });
   t.deepEqual(fetched, [`image ${IMAGE_URL}`, `background ${BACKGROUND}`]);
   const both = Buffer.from(`${IMAGE_URL}${BACKGROUND}`);
   t.deepEqual(await harness.resultOf(job), cutOutOf(both));
@@ -595,7 +595,7 @@ test('a background by its URL › alone is downloaded again if a replica dies be
   const first = await harness.startReplica({
     fetcher: fetcher(BACKGROUND, Promise.withResolvers<void>().promise),
   });
-  const id = await harness.submit({ url: IMAGE_URL, asked: withUrl() });
+  const id = await harness.submit({ url: IMAGE_URL, job: withUrl() });
   await until(() => fetched.length === 2, 'the download of the background');
   first.dispatcher.hurry();
   await first.dispatcher.stop(0);
@@ -616,7 +616,7 @@ test('a background by its URL › that cannot be had ends the job, costs nothing
       throw new ContractError('IMAGE_DOWNLOAD_FAILED', 'gone', { retryable: true });
     }),
   });
-  const job = await harness.done({ url: IMAGE_URL, asked: withUrl() });
+  const job = await harness.done({ url: IMAGE_URL, job: withUrl() });
   t.deepEqual(failureOf(job), ['IMAGE_DOWNLOAD_FAILED', true]);
   t.is(job.startedAtMs, null);
   await untilLeft([]);
@@ -627,8 +627,8 @@ test('an image by its URL that the fields make too large › fails the job by th
   const node = await joined();
   await harness.startReplica({ fetcher: fetcher() });
   const { finishing } = WITH_PICTURE;
-  const asked = { ...withUrl(), finishing: { ...finishing, outputHeight: 10_000 } };
-  const job = await harness.done({ url: IMAGE_URL, asked });
+  const fields = { ...withUrl(), finishing: { ...finishing, outputHeight: 10_000 } };
+  const job = await harness.done({ url: IMAGE_URL, job: fields });
   t.deepEqual(failureOf(job), ['INVALID_PARAMETER', false]);
   t.deepEqual(fetched, [`image ${IMAGE_URL}`], 'and its background is not downloaded');
   t.regex(job.failure?.detail ?? '', /^output_height makes a frame of \d+ pixels/);
@@ -713,8 +713,8 @@ const refuses: Script = async exchange => {
 test('a result that every node refuses once it has seen the picture › ends with its format as the cause, after each node was asked once', async t => {
   const nodes = [await joinedWith(WRITES_JXL, refuses), await joinedWith(WRITES_JXL, refuses)];
   await harness.startReplica(NO_FIRST_GRACE);
-  const asked = { outputFormat: 'jxl', finishing: { outputWidth: 20 } } as const;
-  const job = await harness.done({ asked });
+  const fields = { outputFormat: 'jxl', finishing: { outputWidth: 20 } } as const;
+  const job = await harness.done({ job: fields });
   const { code, retryable } = job.failure ?? {};
   t.deepEqual([code, retryable], ['UNSUPPORTED_OUTPUT_FORMAT', false]);
   t.deepEqual(
@@ -731,8 +731,8 @@ test('a result that every node refuses once it has seen the picture › goes fir
   await harness.startReplica(NO_FIRST_GRACE);
   const side = { percent: 500 };
   const crop = { top: side, right: side, bottom: side, left: side };
-  const asked = { outputFormat: 'jxl', finishing: { crop, outputWidth: 9000 } } as const;
-  const job = await harness.done({ asked });
+  const fields = { outputFormat: 'jxl', finishing: { crop, outputWidth: 9000 } } as const;
+  const job = await harness.done({ job: fields });
   t.is(job.state, 'succeeded', job.failure?.detail);
   t.deepEqual([less.headers.length, more.headers.length], [0, 1]);
 });

@@ -26,7 +26,7 @@ const failing =
   async exchange =>
     exchange.fail(code);
 const rejecting = failing('INVALID_REQUEST');
-const asked = (nodes: readonly ScriptedNode[]) => nodes.map(({ headers }) => headers.length);
+const requests = (nodes: readonly ScriptedNode[]) => nodes.map(({ headers }) => headers.length);
 
 test('a request that nodes reject › is tried on one other node, and ends for good', async t => {
   const nodes = [];
@@ -34,7 +34,7 @@ test('a request that nodes reject › is tried on one other node, and ends for g
   const { fleet } = await harness.startReplica();
   const job = await harness.done();
   t.deepEqual(failureOf(job), ['PROCESSING_FAILED', false]);
-  t.deepEqual(asked(nodes).toSorted(), [0, 1, 1]);
+  t.deepEqual(requests(nodes).toSorted(), [0, 1, 1]);
   await harness.assertMoneySettled({ charged: 0 });
   t.true(
     fleet.snapshots().every(node => node.imagesFree > 0),
@@ -86,7 +86,7 @@ for (const [code, told] of [
     const id = await harness.submit();
     await until(() => {
       for (const node of nodes) node.report();
-      return asked(nodes).reduce((sum, each) => sum + each, 0) >= 15;
+      return requests(nodes).reduce((sum, each) => sum + each, 0) >= 15;
     }, 'fifteen refusals');
     for (const node of nodes) node.script = wellDone;
     t.is((await harness.untilFinal(id)).state, 'succeeded');
@@ -128,10 +128,10 @@ test('a header over 4096 bytes › goes to a node that takes it, whichever was c
   const newer = await harness.addNode({ info: { capabilities: [...CAPABILITIES] } });
   await harness.startReplica();
   for (let count = 0; count < 3; count += 1) {
-    const job = await harness.done({ asked: { hints: { keep: LINES } } });
+    const job = await harness.done({ job: { hints: { keep: LINES } } });
     t.is(job.state, 'succeeded', job.failure?.detail);
   }
-  t.is((await harness.done({ asked: { hints: { keep: LINES.slice(0, 4) } } })).state, 'succeeded');
+  t.is((await harness.done({ job: { hints: { keep: LINES.slice(0, 4) } } })).state, 'succeeded');
   t.true(newer.headers.length >= 3);
   t.true(older.headers.every(({ hints }) => (hints?.keep.length ?? 0) <= 4));
 });
@@ -139,10 +139,10 @@ test('a header over 4096 bytes › goes to a node that takes it, whichever was c
 test('a header over 4096 bytes › fails a job while no node takes it, at once where none did lately', async t => {
   const older = await harness.addNode({ info: { capabilities: OTHERS } });
   await harness.startReplica({ noNodeGraceMs: 300 });
-  const job = await harness.done({ asked: { hints: { erase: LINES } } });
+  const job = await harness.done({ job: { hints: { erase: LINES } } });
   t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
   t.is(older.headers.length, 0);
-  const later = async () => failureOf(await harness.done({ asked: { hints: { erase: LINES } } }));
+  const later = async () => failureOf(await harness.done({ job: { hints: { erase: LINES } } }));
   await until(async () => isDeepStrictEqual(await later(), ['INVALID_PARAMETER', false]));
   await harness.assertMoneySettled({ charged: 0 });
 });

@@ -26,12 +26,12 @@ const mattingNode = (script = matting) =>
     info: { capabilities: ['matte', 'crop_run'], selectable: [saidPlan('standard')] },
   });
 
-const firstJob = () => harness.done({ asked: { correctable: {} } });
+const firstJob = () => harness.done({ job: { correctable: {} } });
 
 function submitCorrection(of: Job, first = of, cropRun?: CropRun): Promise<string> {
   const correction = { of: of.id, first: first.id, cropRun };
   const input = first.kept!.input;
-  return harness.submit({ asked: { correctable: {}, correction, input } });
+  return harness.submit({ job: { correctable: {}, correction, input } });
 }
 
 test('a job that takes corrections keeps its input and the matte, another keeps nothing', async t => {

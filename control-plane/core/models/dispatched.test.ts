@@ -27,7 +27,7 @@ const script = (exchange: Exchange) => exchange.cutOut({ modelRuns: runs });
 const having = (...selectable: SelectableModel[]) => {
   return { script, info: { selectable: [saidPlan('standard'), ...selectable] } };
 };
-const naming = (model: string) => harness.done({ asked: { model } });
+const naming = (model: string) => harness.done({ job: { model } });
 
 test('the header names the request’s plan or model with its checksum, or nothing', async t => {
   const node = await harness.addNode(having(saidModel('heavy', { sha256: 'bb' })));
@@ -113,7 +113,7 @@ test('a node that dies under such a job leaves it to one with the same sum, for 
     },
   });
   await harness.startReplica();
-  const jobId = await harness.submit({ asked: { model: 'heavy' } });
+  const jobId = await harness.submit({ job: { model: 'heavy' } });
   await until(() => dying.headers.length > 0, 'its attempt');
   const next = await harness.addNode(heavy);
   t.is((await harness.untilFinal(jobId)).state, 'succeeded');
@@ -135,6 +135,6 @@ test('a job whose model no node has any more waits for the grace period, then fa
 test('a URL whose model no node advertised within the grace fails with the field’s own code', async t => {
   await harness.addNode(having());
   await harness.startReplica({ noNodeGraceMs: 0, fetcher: fetcherOf() });
-  const job = await harness.done({ url: 'https://a.example/1.png', asked: { model: 'heavy' } });
+  const job = await harness.done({ url: 'https://a.example/1.png', job: { model: 'heavy' } });
   t.deepEqual([job.failure?.code, job.failure?.retryable], ['INVALID_PARAMETER', false]);
 });

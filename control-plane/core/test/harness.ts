@@ -70,7 +70,7 @@ interface SubmitOptions {
   readonly format?: JobInput['format'];
   readonly caller?: { readonly accountId: string; readonly apiKeyId: string };
   /** A background's file is stored under its name. */
-  readonly asked?: Partial<NewJob>;
+  readonly job?: Partial<NewJob>;
 }
 
 const NO_FETCHER: SourceFetcher = {
@@ -233,7 +233,7 @@ export class Harness {
         outputFormat: 'png',
         input: options.url === undefined ? await this.#store(id, bytes, options.format) : null,
         sourceUrl: options.url ?? null,
-        ...options.asked,
+        ...options.job,
       },
       { jobsInFlightMax: 1000 },
     );
