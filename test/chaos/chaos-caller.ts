@@ -102,7 +102,7 @@ export class ChaosCaller {
       const { status, body } = await this.#answer('read', [{ path, headers }], giveUpAt);
       if (status !== 200) throw new Error(`job ${jobId}: ${status} ${JSON.stringify(body)}`);
       if (body.status !== 'queued' && body.status !== 'processing') return body as WireJob;
-      if (performance.now() > giveUpAt) {
+      if (performance.now() + POLL_MS > giveUpAt) {
         throw new Error(`job ${jobId} is still ${body.status}: ${JSON.stringify(body)}`);
       }
       await delay(POLL_MS);

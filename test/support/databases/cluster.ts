@@ -80,8 +80,12 @@ export abstract class ClusterMember {
     await this.until(() => this.takesPart(), 'takes part');
   }
 
-  protected async until(holds: () => Promise<boolean>, what: string): Promise<void> {
-    const deadlineMs = performance.now() + JOIN_MS_MAX;
+  protected async until(
+    holds: () => Promise<boolean>,
+    what: string,
+    msMax = JOIN_MS_MAX,
+  ): Promise<void> {
+    const deadlineMs = performance.now() + msMax;
     let last: unknown;
     const now = () =>
       holds().catch(error => {

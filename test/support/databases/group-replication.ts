@@ -11,6 +11,8 @@ export type GroupMode = 'single-primary' | 'multi-primary';
 
 export const groupSkipReason = mysqlSkipReason;
 
+/** The statement itself gives up after a minute. */
+const EXPELLED_MS_MAX = 180_000;
 const RECOVERY_USER = 'recovery';
 const RECOVERY_PASSWORD = 'recovery-secret';
 /** Run before there is a binary log. */
@@ -33,7 +35,9 @@ export class GroupMember extends ClusterMember {
 
   async join(): Promise<void> {
     await this.#open();
-    await this.ask('start group_replication');
+    // A killed member is refused until the others have expelled it, which a loaded machine delays.
+    const starts = () => this.ask('start group_replication').then(() => true);
+    await this.until(starts, 'joins its group', EXPELLED_MS_MAX);
     await this.untilTakesPart();
   }
 
@@ -178,6 +182,8 @@ function replicationOptions({ mode, groupName, index, sql, group }: MemberPlace)
     // "loose": the plugin is loaded after the options are read.
     `--loose-group-replication-group-name=${groupName}`,
     '--loose-group-replication-start-on-boot=OFF',
+    // As a start on boot does: no write before it has joined. The group lifts it of its primary.
+    '--super-read-only=ON',
     `--loose-group-replication-local-address=127.0.0.1:${at(group, index)}`,
     `--loose-group-replication-group-seeds=${group.map(port => `127.0.0.1:${port}`).join()}`,
     `--loose-group-replication-single-primary-mode=${single ? 'ON' : 'OFF'}`,
