@@ -24,7 +24,7 @@ export interface Bootstrap {
   readonly signInLink: string | undefined;
 }
 
-/** Creates the account at the first start only, and a link at each. */
+/** Creates the account at the first start only, and a sign-in link at each start. */
 export async function bootstrapAccount(
   config: SupervisorConfig,
   { name, credits, owner }: FirstAccount,

@@ -56,7 +56,7 @@ export async function fetchModels(
   });
   let shown = '';
   let terms = '';
-  // The CLI checks twice, the second time under its lock.
+  // The CLI checks the files twice, so it reports a discarded one twice.
   let discarded: string | undefined;
   createInterface(child.stdout).on('line', line => {
     const step = JSON.parse(line) as Step;

@@ -153,7 +153,7 @@ const AUDIT_COLUMNS = [
 
 type AuditRow = Selection<Schema, 'audit_entries', (typeof AUDIT_COLUMNS)[number]>;
 
-/** `mail` and `address` are the person's; null: nobody was signed in. */
+/** The columns `mail` and `address` (IP) name the person; null: nobody was signed in. */
 function recordFromRow({ value_before, value_after, ...entry }: AuditRow) {
   return { ...entry, before: valuesOf(value_before), after: valuesOf(value_after) };
 }

@@ -21,8 +21,8 @@ import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
 const MESSAGE_BYTES_MAX = 2 * HINT_LIST_BYTES_MAX + 64 * 1024;
 /**
- * Counts names, too. 320 KiB of names block the event loop for 100 ms, as many bytes of numbers for
- * 6 ms.
+ * Most strings of a message, with the names of its members. 320 KiB of names block the event loop
+ * for 100 ms, as many bytes of numbers for 6 ms.
  */
 const TEXTS_MAX = 2048;
 /** Measured before unescaping. Enough for the longest URL with every character escaped. */
@@ -37,7 +37,7 @@ const BACKSLASH = 0x5c;
 
 interface ReadMessage {
   readonly message: unknown;
-  /** The number of texts over TEXT_BYTES_MAX. The first is in the upload. */
+  /** The number of texts over TEXT_BYTES_MAX. The upload takes the first. */
   readonly longTexts: number;
 }
 

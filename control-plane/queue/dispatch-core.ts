@@ -6,9 +6,9 @@
  * A round calls `beginRound`, `lanesRead` if `lanesOutdated`, and `chooseLanes`, lists the jobs of
  * these lanes, and calls `place`.
  *
- * `#waits` has the kinds of jobs that may wait. A round takes all kinds out, tries them, and puts
- * back the kinds of the jobs that it leaves. So if a job could begin here, its kind is in `#waits`,
- * or a round is running, or the next poll finds the job.
+ * `#waits` has the kinds of jobs that may wait. A round removes all kinds, tries their jobs, and
+ * puts back the kinds of jobs that it could not start. So if a job could begin here, its kind is in
+ * `#waits`, or a round is running, or the next poll finds the job.
  *
  * | kind        | put in by                                                | a round begins if         |
  * |-------------|----------------------------------------------------------|---------------------------|
@@ -16,10 +16,10 @@
  * |             | open job, a round of empty lanes or of engine-bound jobs |                           |
  * | node, model | a job without room or after others of its kind; a round  | a node has room           |
  * | group       | that leaves such jobs, or may have left them unread      | room is not kept for sync |
- * | download    | the same, without a slot for downloads                   | never: `unread` covers it |
+ * | download    | a job without a slot for its download                    | never: `unread` covers it |
  *
- * A kind that a round took out is untried until the round places jobs. Until then `nodesAwaited`
- * still counts it. No row includes jobs that no routable node can do.
+ * Until the round places jobs, `nodesAwaited` still counts the kinds that it removed. The table
+ * leaves out jobs that no routable node can do.
  */
 
 import { EngineBoundLanes } from './engine-bound-lanes.ts';

@@ -48,7 +48,7 @@ export interface PayloadEnds<J extends EndableJob, S extends SettledJob = Settle
   fundingOf(job: J): FundingKind;
   readonly cleared: Columns;
   failed(failure: JobFailure): Columns;
-  /** Adds the payload's fields for the steps of packages. */
+  /** Returns the payload's own fields, which steps in settled-steps.ts read. */
   settled(job: J): Omit<S, keyof SettledJob>;
   /**
    * Must call `close`, which closes the job's row. The returned function runs in the transaction

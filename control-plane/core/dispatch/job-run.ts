@@ -55,7 +55,7 @@ import type { ClaimableJob, Claimed, OpenJob, Queue } from '../queue/queue.ts';
 import { type JobNeeds, missingCapability, needsOf } from './job-needs.ts';
 
 const NODE_FAULTS_MAX = 2;
-/** The second read rules out an error on the way. */
+/** A second faulty read means that the stored bytes are damaged, not their transfer. */
 const READ_FAULTS_MAX = 2;
 /** Refusals allowed in one claim: a node may report room and refuse every job. */
 const REFUSALS_MAX = 8;

@@ -73,8 +73,8 @@ interface SettledNeeds {
 type FailedBoots = Partial<Record<'excludedBoots' | 'extraFailed', ReadonlySet<string>>>;
 
 /**
- * Turns a correction's crop run into needs if a routable node can do it, for which the job then
- * waits. Otherwise drops it: any node that follows the hints will do.
+ * A correction may ask for a model run on a crop. If a routable node can do it, the run becomes a
+ * need, and the job waits for such a node. Otherwise any node that follows the hints will do.
  */
 export function settleCropRun(
   nodes: readonly NodeSnapshot[],
@@ -139,7 +139,7 @@ export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
   const engines = Math.max(1, enginesReady);
   const sinceMs = nowMs - node.reportedAtMs;
   const leftMs = estimatedWaitMs - sinceMs;
-  // An image past its estimate takes another share of the time since the report.
+  // An image past its estimate is taken to need OVERRUN_SHARE of the time so far in addition.
   const overrunMs = estimatedWaitMs > 0 ? OVERRUN_SHARE * sinceMs : 0;
   const reported = leftMs > 0 ? leftMs : overrunMs;
   // An idle node takes one image for each engine at once.

@@ -42,7 +42,7 @@ export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | '
 interface QueueExcess {
   readonly queueExcess: number;
   readonly ownExcess: number;
-  /** Jobs of `ownExcess` whose image may not be downloaded yet. */
+  /** Number of jobs in `ownExcess` whose image perhaps has still to be downloaded. */
   readonly unfetched: number;
   readonly accounts: number;
 }

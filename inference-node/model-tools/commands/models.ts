@@ -93,7 +93,7 @@ interface Streams {
 type FetchedModel = Awaited<ReturnType<typeof fetchOne>>;
 
 /**
- * Without names it fetches the configured plan or model, and all that are offered.
+ * Without names it fetches MATTING_MODEL and MATTING_MODELS_OFFERED.
  * @throws ModelError; ConfigError; the signal's reason
  */
 export async function modelsFetch(

@@ -105,7 +105,7 @@ function inferPool(
   return { elementType: input.elementType, dims: [batch, channels, ...spatial] };
 }
 
-/** From opset 10 on (bounds as inputs). Follows only lists, and only forwards. */
+/** Infers lists (1-D constants) with step 1. Bounds are inputs from opset 10 on. */
 function inferSlice(
   _: GraphNode,
   [data, starts, ends, axes, steps]: Inputs,

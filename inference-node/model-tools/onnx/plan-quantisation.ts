@@ -83,7 +83,7 @@ function becomesBytes(node: GraphNode, graph: Graph): boolean {
   return ACTIVATIONS.has(node.opType) || isConvolution(node, graph);
 }
 
-/** True if an activation is the only reader: then its result becomes bytes instead. */
+/** True if an activation is the only reader: its result becomes bytes, not the node's. */
 function isFused(readBy: readonly GraphNode[]): boolean {
   const [reader, ...others] = readBy;
   return reader !== undefined && others.length === 0 && ACTIVATIONS.has(reader.opType);

@@ -1,4 +1,4 @@
-/** Stores only the wanted files of a package, each hashed and at its position. */
+/** Stores the wanted files of a package, each hashed and at its offset in the target. */
 import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';

@@ -1,8 +1,8 @@
 /**
- * Merges several models' mattes into one. Subjects decide (several are averaged). An opinion counts
- * only at soft edges, if it shows the same thing. Then areas are decided as a whole
- * (fill-areas.ts), and parts that are not connected to the subject fade. A refined matte replaces
- * the unsure band (trimap.ts).
+ * Merges several models' mattes into one. The average of mattes with the role `subject` decides. An
+ * `opinion` counts only at soft edges, if it shows the same subject. Then areas are decided as a
+ * whole (fill-areas.ts), and parts that are not connected to the subject fade. A refined matte
+ * replaces the unsure band (trimap.ts).
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';

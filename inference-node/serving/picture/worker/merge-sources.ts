@@ -128,7 +128,7 @@ function widen({ merged }: ShownMatte, part: Box, picture: RgbaPicture): ShownMa
   };
 }
 
-/** @param shown covers `size`; `box` has its units */
+/** @param shown the area of the picture of `size`; `box` is in the units of `shown` */
 function boxWithin(box: Box, shown: Box, size: Size): Box {
   const [x, y] = [size.width / shown.width, size.height / shown.height];
   const edge = (at: number, side: number) => Math.min(side, Math.max(0, Math.round(at)));

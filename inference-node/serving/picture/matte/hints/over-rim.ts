@@ -23,7 +23,7 @@ const BESIDE = 2;
 const STROKE_SHARE_MAX = 0.5;
 /** If a larger share of a stroke's cells on a thing is deep, the stroke means the thing. */
 const DEEP_SHARE_MAX = 0.3;
-/** A slip covers at most this share of the other thing. */
+/** A slip covers at most this share of the object whose rim it crosses. */
 const TOUCHED_SHARE_MAX = 0.2;
 /** Least likeness to the stroke's own side. */
 const OWN_FROM = 0.9;
