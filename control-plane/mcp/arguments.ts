@@ -67,7 +67,7 @@ export function argumentsOf(tool: keyof typeof OTHER_ARGUMENTS): readonly string
 }
 
 /**
- * @param longTexts the number of long texts in the whole message; the image upload takes the first
+ * @param longTexts of the whole message; the image upload takes the first
  * @throws ContractError INVALID_REQUEST, INVALID_IDEMPOTENCY_KEY, INVALID_IMAGE_SOURCE
  */
 export function readArguments(

@@ -12,9 +12,9 @@ import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import { canDo, type JobNeeds } from './job-needs.ts';
 import { hasRoomFor, nodeShortOfMemory } from './pick-node.ts';
 
-/** A node ends its images within this time, so a job still waiting lacks memory. */
+/** A job that still waits after this time lacks memory. */
 const RESERVE_AFTER_MS = 10_000;
-/** A reserved node ends its images within this time, unless it hangs. */
+/** A node ends its images within this time, unless it hangs. */
 const RESERVED_MS_MAX = 30_000;
 const PAUSE_MS = 10_000;
 

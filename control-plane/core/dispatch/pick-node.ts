@@ -139,7 +139,7 @@ export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
   const engines = Math.max(1, enginesReady);
   const sinceMs = nowMs - node.reportedAtMs;
   const leftMs = estimatedWaitMs - sinceMs;
-  // An image past its estimate is taken to need OVERRUN_SHARE of the time so far in addition.
+  // An image past its estimate is taken to need OVERRUN_SHARE of the time so far.
   const overrunMs = estimatedWaitMs > 0 ? OVERRUN_SHARE * sinceMs : 0;
   const reported = leftMs > 0 ? leftMs : overrunMs;
   // An idle node takes one image for each engine at once.

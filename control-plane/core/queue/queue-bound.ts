@@ -42,7 +42,7 @@ export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | '
 interface QueueExcess {
   readonly queueExcess: number;
   readonly ownExcess: number;
-  /** Number of jobs in `ownExcess` whose image perhaps has still to be downloaded. */
+  /** Jobs in `ownExcess` whose image perhaps has still to be downloaded. */
   readonly unfetched: number;
   readonly accounts: number;
 }

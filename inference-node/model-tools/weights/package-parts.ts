@@ -1,4 +1,4 @@
-/** Stores the wanted files of a package, each hashed and at its offset in the target. */
+/** Stores and hashes the wanted files of a package, each at its offset in the target. */
 import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
