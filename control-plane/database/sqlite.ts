@@ -23,7 +23,7 @@ import { oneAtATime, SqliteConnection } from './sqlite-connection.ts';
 import { SqliteGroupCommit } from './sqlite-group-commit.ts';
 import { keepSpare } from './sqlite-spare.ts';
 
-/** @param log for warnings about the reserve; undefined: another process may keep the reserve */
+/** @param log for warnings; undefined: this process reserves no disk space */
 export function sqliteDialect(path: string, log?: StoreLog): Dialect {
   return {
     createDriver: () => new NodeSqliteDriver(path, log),

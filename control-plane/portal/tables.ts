@@ -178,7 +178,7 @@ declare module '@matting/database/database.ts' {
       day_at: number;
       used: number;
       withheld: number;
-      /** For an account's events: when its last test was sent, also to an earlier address. */
+      /** When the last test of an account's events was sent, to whichever address. */
       tested_at: number | null;
     };
   }

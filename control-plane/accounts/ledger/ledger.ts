@@ -29,10 +29,7 @@ export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
   release: 'settle',
 };
 
-/**
- * The price of every job, so `accounts.reserved` also counts open paid jobs and jobs not yet
- * created.
- */
+/** The price of every job, so `accounts.reserved` is also a number of jobs. */
 export const CREDITS_PER_JOB = 1;
 
 /** This bound of one entry keeps sums of millions of entries exact as JavaScript numbers. */

@@ -32,7 +32,7 @@ export interface DispatcherDependencies extends JobRunDependencies {
   readonly fleet: Pick<Fleet, 'snapshots' | 'offer' | 'onChange'>;
   readonly events: JobEvents;
   readonly noNodeGraceMs: number | undefined;
-  /** Absent or undefined: the nodes are not known, so none is said to be unable. */
+  /** Absent or undefined: the nodes are not known, so no job counts as impossible. */
   readonly advertised?: (() => readonly NodeAbility[] | undefined) | undefined;
   readonly random?: () => number;
   readonly now?: () => number;

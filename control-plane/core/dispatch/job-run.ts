@@ -503,7 +503,7 @@ function beginRunSpan(
     'matting.job.fence': job.fence,
     'matting.job.taken_over': job.takeovers > 0,
   };
-  // A later claim does not know the times before it.
+  // Only the first claim knows when the wait began.
   if (parent !== undefined && job.fence === 1) {
     const submittedMs = claimedMs - (job.readAtMs - job.createdAtMs);
     const startTime = Math.min(submittedMs, claimMs);

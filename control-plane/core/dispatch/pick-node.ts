@@ -21,14 +21,14 @@ const CHOICES = 2;
 /** Random draws without a node that has room. After them every node is compared. */
 const DRAWS_MAX = 64;
 
-/** Claim, header and first bytes take this long, so a job may be sent this early. */
+/** A job may be sent this long before an engine is free: its first bytes take as long. */
 const LEAD_MS = 50;
-/** A job may wait on a node for this share of its wait so far. */
+/** A job may wait on a node for this share of the time that it has waited. */
 const WAITED_SHARE = 0.1;
 /** Once a reported wait has passed, the estimate is this share of the time since the report. */
 const OVERRUN_SHARE = 0.2;
 
-/** Until a node has measured a format: about one core of an AMD EPYC. */
+/** Used until the node measures a format. Taken from one core of an AMD EPYC. */
 const DECODE_MS_PER_MEGAPIXEL = {
   jpeg: 20,
   png: 30,
@@ -49,7 +49,7 @@ const ENCODE_MS_PER_MEGAPIXEL = {
 type NodeChoice =
   /** The node refuses if an engine would not take the job within `waitMsMax`. */
   | { readonly kind: 'picked'; readonly node: NodeSnapshot; readonly waitMsMax: number }
-  /** `retryInMs`: a node may have room by then without an event. */
+  /** `retryInMs`: a node may have room then, though no event says so. */
   | { readonly kind: 'busy'; readonly retryInMs: number | undefined }
   | { readonly kind: 'incapable' }
   | { readonly kind: 'no-nodes' };
@@ -199,7 +199,7 @@ export function pickNode(
   return { kind: 'busy', retryInMs };
 }
 
-/** A node of 0.3.0 serves several models, and may have to load this one first. */
+/** A node of 0.3.0 serves several models, of which only the default is surely loaded. */
 function isLoadedAt({ models }: NodeSnapshot, { model }: JobNeeds): boolean {
   return model === undefined || models?.get(model)?.isDefault === true;
 }

@@ -19,7 +19,7 @@ const SWEEP_INTERVAL_MS = 60_000;
 const SWEEP_AGAIN_MS = 1000;
 /** Keeps replicas that started together from sweeping together. */
 const JITTER = 0.2;
-/** Outlasts several pages and their rests. If a sweeper dies, another takes over after it. */
+/** Outlasts several pages and pauses. If a sweeper dies, another takes over after this. */
 const LEASE_MS = 60_000;
 const RENEW_MS = 15_000;
 const PASS_MS_MAX = 300_000;

@@ -149,7 +149,7 @@ export class GuardedFetch {
     try {
       return await this.#tries(text, { ...request, signal: either }, consume);
     } catch (error) {
-      // After an abort any error has the signal as its cause, except the last busy answer.
+      // Throws the abort's reason. A busy answer outlasts the deadline, not the caller's abort.
       (error instanceof BusyError ? signal : either).throwIfAborted();
       throw error;
     }

@@ -26,7 +26,7 @@ export const DIFFERENCES_OUTPUT = 'matting.differences';
 /** BiRefNet lite at 1024 differs by at most 1.3e-6, and by 1 if the offsets are left out. */
 const DIFFERENCE_MAX = 1e-4;
 
-/** A strip's samples at one corner. About ten such arrays are in memory at once. */
+/** One array of a strip's samples. About ten are in memory at once. */
 const STRIP_BYTES_MAX = 16 * 1024 ** 2;
 const FLOAT_BYTES = 4;
 /** Avoids a division by 0 if a block answers 0 everywhere. */

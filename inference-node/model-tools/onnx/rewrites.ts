@@ -40,7 +40,7 @@ interface Raise {
   readonly from: number;
   /** Operators whose change is only in element types and new optional parts. */
   readonly unchanged: ReadonlySet<string>;
-  /** Their axes move from an attribute to the last input. */
+  /** Operators whose axes move from an attribute to the last input. */
   readonly axesMoved: ReadonlySet<string>;
   /** A Split without sizes must state the number of its outputs. */
   readonly splitsCounted?: true;

@@ -59,7 +59,7 @@ export function longestSide(side: number, multipleOf: number): number {
   return Math.min(2 * side, INPUT_SIDE_MAX - (INPUT_SIDE_MAX % multipleOf));
 }
 
-/** A manifest's fields. The size is the measured one. */
+/** A manifest's fields. The probe measured the input size. */
 type ProbedGraph = Omit<SourceGraph, 'file'> & {
   readonly inputType: InputType;
   readonly layout: Layout;

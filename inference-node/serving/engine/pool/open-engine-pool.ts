@@ -48,7 +48,7 @@ import { type EngineDeath, FAILURE_WINDOW_MS, FailureRule } from './failure-rule
 import { RunQueue } from './run-queue.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 
-/** A last limit after that of admission, which is far lower: 400 MB of pictures at 1024x1024. */
+/** A last limit: 400 MB of pictures at 1024x1024. Admission's limit is far lower. */
 const QUEUED_RUNS_MAX = 128;
 const DISPATCHES_MAX = 4;
 /** Processes that do not die show a broken driver, device or disk: other nodes do better. */

@@ -23,7 +23,7 @@ export const AREA_RULES = {
   ownEnclosedMin: 0.75,
   /**
    * Clothes in the background's colours touch much background: if an opinion is wholly sure of a
-   * large area, a smaller share suffices.
+   * large area, a smaller share of enclosing subject suffices.
    */
   wideCellsMin: 300,
   wideSureFrom: 254,
@@ -34,8 +34,8 @@ export const AREA_RULES = {
    */
   keptEnclosedMin: 0.5,
   /**
-   * If the first matte's and an opinion's medians are at most these, no further run adds to the
-   * area.
+   * An area is background if its medians in the first matte and an opinion are at most these. No
+   * further run adds to it.
    */
   groundTo: 50,
   opinionGroundTo: 5,

@@ -43,7 +43,7 @@ const UNCERTAIN_SHARE_FULL = 0.7;
 /** Weight at half opacity; a certain matte has 1.05. */
 const UNSURE_WEIGHT = 0.05;
 
-/** @param mattes a subject first */
+/** @param mattes the first is a subject */
 export function mergeMattes(
   mattes: readonly RoleMatte[],
   size: Size,

@@ -128,7 +128,7 @@ function widen({ merged }: ShownMatte, part: Box, picture: RgbaPicture): ShownMa
   };
 }
 
-/** @param shown the area of the picture of `size`; `box` is in the units of `shown` */
+/** Converts `box` to pixels of a picture of `size` that shows the area `shown`. */
 function boxWithin(box: Box, shown: Box, size: Size): Box {
   const [x, y] = [size.width / shown.width, size.height / shown.height];
   const edge = (at: number, side: number) => Math.min(side, Math.max(0, Math.round(at)));

@@ -53,7 +53,7 @@ export interface Target<Hint = unknown> {
 export interface Crop {
   readonly box: Box;
   readonly attempt: number;
-  /** Relative to the target's length; a box has its margin. */
+  /** Relative to the target's length; that of a box includes the margin. */
   readonly scale: number;
 }
 
