@@ -1,6 +1,8 @@
 /**
  * Synchronous requests beside a batch, by the share of slots that the batch leaves them:
  * `sh bin/node24 bench/dispatch-simulator/beside-batch.ts`
+ *
+ * Needs: batches.
  */
 import { batches } from '@matting/batches/batches.ts';
 import { quantile, runRounds } from './simulation.ts';
