@@ -124,7 +124,7 @@ async function measure(): Promise<void> {
   try {
     const entries = await entriesOf(values.plan);
     for (const kind of KINDS.filter(({ name }) => values.kinds?.includes(name) ?? true)) {
-      const turns: Times[][] = works.map(() => []);
+      const measured: Times[][] = works.map(() => []);
       const pictures = await Promise.all(
         (await photosOf(kind, positionals[0])).map(async file => {
           const replay = openReplay(entries, models, await decodeFile(file, OPTIONS));
@@ -135,12 +135,12 @@ async function measure(): Promise<void> {
         for (const { file, mattes } of pictures) {
           for (const [at, work] of works.entries()) {
             const times = await timesOf(() => work(file, mattes, kind.format));
-            if (round >= 0) turns[at]!.push(times);
+            if (round >= 0) measured[at]!.push(times);
           }
         }
       }
       const rows = ['all', ...Object.keys(STAGES), 'rest', 'other threads'].map(stage => {
-        const [mine = [], other] = turns.map(all => all.map(times => times.get(stage) ?? 0));
+        const [mine = [], other] = measured.map(all => all.map(times => times.get(stage) ?? 0));
         const ms = Number(median(mine).toFixed(1));
         if (other === undefined) return [stage, { ms }] as const;
         const ratio = median(mine.map((time, at) => time / other[at]!)).toFixed(3);
@@ -158,7 +158,10 @@ async function measure(): Promise<void> {
 
 if (process.send === undefined) {
   const env = { ...process.env, ...WORKER_ENV };
-  fork(import.meta.filename, process.argv.slice(2), { execArgv: WORKER_FLAGS, env });
+  const child = fork(import.meta.filename, process.argv.slice(2), { execArgv: WORKER_FLAGS, env });
+  child.once('exit', code => {
+    process.exitCode = code ?? 1;
+  });
 } else {
   await measure();
   process.disconnect();

@@ -25,7 +25,7 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
     'MATTING_MODEL names what a node serves, MATTING_MODELS_OFFERED what is fetched beside it',
   MATTING_MODEL_IDLE_MS: 'MATTING_PROFILE=small unloads models that had no work for 5 minutes',
   MATTING_MODEL_INPUT_SIZE: 'a plan of your own has an inputSize (models/README.md)',
-  MATTING_NODE_CALLER_IMAGES_MAX: 'a direct caller has half of a node’s places',
+  MATTING_NODE_CALLER_IMAGES_MAX: 'a direct caller can use half of a node’s image slots',
   MATTING_NODE_CALLER_TOKENS:
     'MATTING_NODE_CALLER_TOKENS_FILE names a file with the same, name:token in each line',
   MATTING_NODE_MEGAPIXELS_MAX: 'MATTING_NODE_MEMORY_PERCENT is a node’s part of the memory',
