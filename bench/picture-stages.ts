@@ -7,6 +7,7 @@
  *   [--keep DIRECTORY OF MATTES] [--kinds '512 px PNG to PNG']
  */
 import { fork } from 'node:child_process';
+import { once } from 'node:events';
 import { type Profiler, Session } from 'node:inspector';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
@@ -86,10 +87,7 @@ async function timesOf(work: () => Promise<void>): Promise<Times> {
   const [all, main] = [process.cpuUsage(), process.threadCpuUsage()];
   await work();
   const [total, own] = [msOf(process.cpuUsage(all)), msOf(process.threadCpuUsage(main))];
-  const times = new Map([
-    ['all', total],
-    ['other threads', total - own],
-  ]);
+  const times: Times = new Map(Object.entries({ all: total, 'other threads': total - own }));
   // The profiler costs time, so a second run splits the first one's.
   globalThis.gc?.();
   session.post('Profiler.start');
@@ -101,7 +99,6 @@ async function timesOf(work: () => Promise<void>): Promise<Times> {
   return times;
 }
 
-/** The stage of each sample. */
 function stagesIn({ nodes, samples = [] }: Profiler.Profile): string[] {
   const nodeOf = new Map(nodes.map(node => [node.id, node]));
   const stages = new Map<number, string>();
@@ -118,8 +115,7 @@ function stagesIn({ nodes, samples = [] }: Profiler.Profile): string[] {
 
 async function measure(): Promise<void> {
   const models = openModelRunner(values.keep);
-  const here = path.resolve(import.meta.dirname, '..');
-  const checkouts = [here, ...(values.beside === undefined ? [] : [values.beside])];
+  const checkouts = [path.resolve(import.meta.dirname, '..'), values.beside ?? []].flat();
   const works = await Promise.all(checkouts.map(workOf));
   try {
     const entries = await entriesOf(values.plan);
@@ -159,9 +155,8 @@ async function measure(): Promise<void> {
 if (process.send === undefined) {
   const env = { ...process.env, ...WORKER_ENV };
   const child = fork(import.meta.filename, process.argv.slice(2), { execArgv: WORKER_FLAGS, env });
-  child.once('exit', code => {
-    process.exitCode = code ?? 1;
-  });
+  const [code] = await once(child, 'exit');
+  process.exitCode = code ?? 1;
 } else {
   await measure();
   process.disconnect();
