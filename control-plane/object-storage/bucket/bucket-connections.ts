@@ -159,8 +159,8 @@ const SLOW_DOWN_BASE_MS = 500;
 const WAIT_MS_MAX = 5000;
 
 /**
- * Errors retried in addition to the SDK's: bytes were damaged on the way, or the store still
- * processes an attempt of ours.
+ * The SDK's list lacks these: bytes were damaged, the store still processes an attempt of ours, or
+ * versitygw removed the folder, which was empty.
  */
 const REPEATED = new Set([
   'BadDigest',
@@ -169,6 +169,7 @@ const REPEATED = new Set([
   'XAmzContentSHA256Mismatch',
   'ConditionalRequestConflict',
   'OperationAborted',
+  'ExistingObjectIsDirectory',
 ]);
 
 type Given = NonNullable<S3ClientConfig['retryStrategy']>;

@@ -152,8 +152,13 @@ test('requests › wait as long as the store says, never above five seconds', as
 
 const named = (name: string) =>
   ({ errorType: 'CLIENT_ERROR', error: Object.assign(new Error(name), { name }) }) as Failure;
-for (const name of ['BadDigest', 'IncompleteBody', 'ConditionalRequestConflict']) {
-  test(`requests › are made again after ${name}: what was refused is not what was sent`, async t => {
+for (const name of [
+  'BadDigest',
+  'IncompleteBody',
+  'ConditionalRequestConflict',
+  'ExistingObjectIsDirectory',
+]) {
+  test(`requests › are made again after ${name}: the same bytes may be taken`, async t => {
     t.is((await waitsMs(new BucketRetries(3), named(name))).length, 2);
   });
 }
