@@ -14,6 +14,7 @@ import {
   type SpanBegin,
   traced,
 } from '@matting/program/tracing/active-span.ts';
+import { MATTE } from '@matting/proto/contract/chunk-wire.ts';
 import { MESSAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
   type GetNodeInfoResponse,
@@ -125,7 +126,13 @@ export class NodeClient {
   async #matte(request: MatteCall): Promise<AttemptOutcome> {
     if (request.signal.aborted) return { kind: 'aborted' };
     const deadline = Date.now() + request.timeoutMs;
-    const call = this.#client.matte(this.#tracedMetadata(), { deadline });
+    const call = this.#client.makeBidiStreamRequest(
+      MATTE.path,
+      MATTE.requestSerialize,
+      MATTE.responseDeserialize,
+      this.#metadata(activeCarrier()),
+      { deadline },
+    );
     const exchange = new MatteClientCall(call, request, this.#admissionTimeoutMs);
     const abort = () => call.cancel();
     request.signal.addEventListener('abort', abort, { once: true });
@@ -140,19 +147,12 @@ export class NodeClient {
     }
   }
 
-  #metadata(): Metadata {
+  /** @param carrier the parent of the node's spans */
+  #metadata(carrier?: ReturnType<typeof activeCarrier>): Metadata {
     const metadata = new Metadata();
     metadata.set('authorization', `Bearer ${this.#nodeToken()}`);
-    return metadata;
-  }
-
-  /** The node's spans are children of the active span and follow its sampling. */
-  #tracedMetadata(): Metadata {
-    const metadata = this.#metadata();
-    const carrier = activeCarrier();
-    if (carrier === undefined) return metadata;
-    metadata.set('traceparent', carrier.traceparent);
-    if (carrier.tracestate) metadata.set('tracestate', carrier.tracestate);
+    if (carrier !== undefined) metadata.set('traceparent', carrier.traceparent);
+    if (carrier?.tracestate) metadata.set('tracestate', carrier.tracestate);
     return metadata;
   }
 }

@@ -51,7 +51,7 @@ export type ExchangeBounds = Readonly<typeof EXCHANGE_BOUNDS>;
 
 /**
  * Messages read before the event loop gets a tick. 19,500 empty chunks a second left a node's
- * health unanswered for 8 s. Of the largest chunks this is 16 MB.
+ * health unanswered for 8 s.
  */
 const MESSAGES_PER_TICK_MAX = 64;
 
@@ -134,16 +134,14 @@ export class MatteExchange {
 
   async #receive(order: MatteOrder, signal: AbortSignal): Promise<ReceivedFiles> {
     const files = filesOf(order);
-    const totalLength = totalOf(files);
+    const totalLength = files.reduce((sum, { file }) => sum + file.contentLength, 0);
     // Not pooled: a slice would pin its neighbours.
     const bytes = Buffer.allocUnsafeSlow(totalLength);
     let start = 0;
     const parts = files.map(({ key, name, file }) => {
-      const end = start + file.contentLength;
-      const part = { key, name, digest: new FileDigest(file, start) };
-      const data = bytes.subarray(start, end);
-      start = end;
-      return { ...part, data };
+      const from = start;
+      start += file.contentLength;
+      return { key, name, digest: new FileDigest(file, from), data: bytes.subarray(from, start) };
     });
     const { receiveSilenceMaxMs, receiveMaxMs } = this.#bounds;
     const endsAtMs =
@@ -254,32 +252,26 @@ export class MatteExchange {
   }
 }
 
-function totalOf(files: readonly { readonly file: ByteOrder }[]): number {
-  return files.reduce((sum, { file }) => sum + file.contentLength, 0);
-}
-
 class FileDigest {
+  readonly #file: ByteOrder;
   readonly #from: number;
-  readonly #to: number;
-  readonly #expected: Buffer | undefined;
   readonly #hash: Hash | undefined;
 
-  constructor({ contentLength, sha256 }: ByteOrder, from: number) {
+  constructor(file: ByteOrder, from: number) {
+    this.#file = file;
     this.#from = from;
-    this.#to = from + contentLength;
-    this.#expected = sha256;
-    this.#hash = sha256 === undefined ? undefined : createHash('sha256');
+    this.#hash = file.sha256 && createHash('sha256');
   }
 
   update(data: Buffer, offset: number): void {
-    if (this.#hash === undefined) return;
-    const [from, to] = [Math.max(0, this.#from - offset), Math.max(0, this.#to - offset)];
-    this.#hash.update(data.subarray(from, to));
+    const from = this.#from - offset;
+    const to = from + this.#file.contentLength;
+    this.#hash?.update(data.subarray(Math.max(0, from), Math.max(0, to)));
   }
 
   require(bytes: string): void {
-    if (this.#hash === undefined || this.#expected === undefined) return;
-    if (this.#hash.digest().equals(this.#expected)) return;
+    const { sha256 } = this.#file;
+    if (sha256 === undefined || this.#hash?.digest().equals(sha256)) return;
     throw new ContractError('INVALID_REQUEST', `${bytes} do not have the given sha256.`);
   }
 }
@@ -317,13 +309,8 @@ function resultHeader(
     inputWidth: result.input.width,
     inputHeight: result.input.height,
     subject: result.subject && Subject.create(result.subject),
-    runsMissing: result.missing.map(({ model, role }) =>
-      MissingRun.create({
-        model: model.model,
-        inputWidth: model.inputWidth,
-        inputHeight: model.inputHeight,
-        role: ROLE_LABELS[role],
-      }),
+    runsMissing: result.missing.map(({ model: { model, inputWidth, inputHeight }, role }) =>
+      MissingRun.create({ model, inputWidth, inputHeight, role: ROLE_LABELS[role] }),
     ),
   };
 }

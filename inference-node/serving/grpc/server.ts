@@ -8,8 +8,6 @@ import {
   type ServerCredentials,
   type ServerDuplexStream,
   type ServerOptions,
-  type ServerUnaryCall,
-  type sendUnaryData,
 } from '@grpc/grpc-js';
 import { loadSync, type PackageDefinition } from '@grpc/proto-loader';
 import { ReflectionService } from '@grpc/reflection';
@@ -25,11 +23,11 @@ import {
   guardBoundsWithin,
 } from '@matting/program/ports/guard-bounds.ts';
 import { listening } from '@matting/program/ports/listening.ts';
+import { MATTE } from '@matting/proto/contract/chunk-wire.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { toStatus } from '@matting/proto/contract/grpc-status.ts';
 import { MESSAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
-  type GetNodeInfoRequest,
   type GetNodeInfoResponse,
   type MatteServiceServer,
   MatteServiceService,
@@ -59,7 +57,6 @@ const FILES_SHARE = 0.5;
 
 /** Longer than the longest attempt (10 min), in which a call may be silent. */
 const MATTE_SILENCE_MAX_MS = 15 * 60_000;
-/** A reflection tool can call again. */
 const REFLECTION_SILENCE_MAX_MS = 60_000;
 
 /** Options without the `grpc.` prefix are silently ignored. */
@@ -94,7 +91,7 @@ interface NodeServerOptions {
 export async function openNodeServer(options: NodeServerOptions) {
   const server = new Server({ ...SERVER_OPTIONS, ...options.serverOptions });
   const connections = guard(server, options);
-  server.addService(MatteServiceService, matteService(options));
+  server.addService({ ...MatteServiceService, matte: MATTE }, matteService(options));
   const stopHealth = addHealth(server, options.status);
   addReflection(server, reflectedPackages());
   const { host, port: wantedPort } = options;
@@ -115,7 +112,7 @@ function guard(server: Server, options: NodeServerOptions): GrpcGuard {
   const { callers, onEnded } = options;
   const bounds = { ...guardBoundsWithin(GUARD_BOUNDS, FILES_SHARE), ...options.guardBounds };
   const { matteSilenceMaxMs = MATTE_SILENCE_MAX_MS } = options;
-  const isMatte = (path: string) => path === MatteServiceService.matte.path;
+  const isMatte = (path: string) => path === MATTE.path;
   return guardGrpcServer(server, {
     identify: (metadata, auth) => callers.identify(metadata, auth),
     unknown: unknownCaller(),
@@ -136,10 +133,7 @@ function matteService({ matte, watchers, info }: NodeServerOptions): MatteServic
   return {
     matte: matte.handle,
     watchCapacity: watchers.handle,
-    getNodeInfo: (
-      _call: ServerUnaryCall<GetNodeInfoRequest, GetNodeInfoResponse>,
-      callback: sendUnaryData<GetNodeInfoResponse>,
-    ) => {
+    getNodeInfo: (_call, callback) => {
       const answer = info();
       if (answer !== undefined) callback(null, answer);
       else callback(toStatus(new ContractError('NODE_UNAVAILABLE', 'The node is starting.')));

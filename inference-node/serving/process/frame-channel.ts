@@ -34,7 +34,10 @@ export class FrameChannel<Incoming> {
         return malformed === undefined;
       },
     };
-    this.socket = openSocket(connection, onread);
+    this.socket =
+      'pipe' in connection
+        ? takeOver(connection.pipe, onread)
+        : new Socket({ fd: connection.fd, readable: true, writable: true, onread });
   }
 
   /** Resolves, never rejects, once the kernel has the last byte or the socket is gone. */
@@ -51,11 +54,6 @@ export class FrameChannel<Incoming> {
       this.socket.uncork();
     });
   }
-}
-
-function openSocket(connection: Connection, onread: OnReadOpts): Socket {
-  if ('pipe' in connection) return takeOver(connection.pipe, onread);
-  return new Socket({ fd: connection.fd, readable: true, writable: true, onread });
 }
 
 interface Handled {

@@ -20,7 +20,6 @@ export function readStat(pid: number): string[] {
 
 /** Processor time of all its threads, in ticks of 10 ms. */
 export function readProcessorTicks(pid: number): number {
-  // utime and stime.
   const [user, system] = readStat(pid).slice(11, 13).map(Number);
   return (user ?? 0) + (system ?? 0);
 }

@@ -25,7 +25,6 @@ setInterval(endWithParent, ${GUARD_INTERVAL_MS});
 endWithParent();
 `;
 
-/** SIGKILL, since process.exit waits for native threads. */
 function endNow(): void {
   try {
     process.kill(-process.pid, 'SIGKILL');

@@ -87,7 +87,7 @@ interface Call {
   readonly kind: AnswerKind;
   readonly signal: AbortSignal;
   readonly startedMs: number;
-  /** Processor time at the first reading, a tenth of a second after the start. */
+  /** Undefined until the first check. */
   cpuBeforeMs?: number | undefined;
   readonly resolve: (frame: Frame<FromPictureWorker>) => void;
   readonly reject: (reason: unknown) => void;
