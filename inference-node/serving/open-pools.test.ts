@@ -76,6 +76,23 @@ test('auto falls to the CPU where a model cannot be checked, and says why', asyn
   t.true(lines.some(({ msg }) => msg === 'provider fell back'));
 });
 
+test('if CUDA does not run by the C interface, it runs by the binding, and a line says why', async t => {
+  const env = { MATTING_CUDA_INTERFACE: 'c' };
+  const { pools, lines } = await open(t, { env });
+  const { provider, plan } = await pools;
+  t.like(provider, { requested: 'auto', selected: 'cuda', fallbacks: [] });
+  const [line, ...others] = lines.filter(({ msg }) => msg === 'the C interface is not used');
+  t.regex(
+    String(line?.reason),
+    /^execution provider cuda does not run here: .*cannot open shared object file/,
+  );
+  t.is(others.length, 0);
+  t.is(plan.runs[0]?.engines.metrics().deaths.load, 0);
+  const onCpu = await open(t, { env: { ...env, MATTING_EXECUTION_PROVIDER: 'cpu' } });
+  t.is((await onCpu.pools).provider.selected, 'cpu');
+  t.false(onCpu.lines.some(({ msg }) => msg === 'the C interface is not used'));
+});
+
 test('a small machine ends engines that have no work, others stay', async t => {
   t.is(poolSettings({ MATTING_PROFILE: 'small' }).modelIdleMs, 300_000);
   t.is(poolSettings({}).modelIdleMs, undefined);

@@ -25,6 +25,7 @@ import type { AnswerPicture } from './prepared/answer-check.ts';
 import type { RuntimeOptions } from './prepared/cpu-runtime.ts';
 import { buildPlan, type MakePrepared } from './prepared/load-prepared.ts';
 import { BufferPool } from './process/buffer-pool.ts';
+import { C_INTERFACE_VARIABLE, NODE_C_INTERFACE } from './providers/c-interface.ts';
 import { findOpenvino } from './providers/openvino-files.ts';
 import { readEngineEnvironment } from './providers/provider-files.ts';
 import {
@@ -79,7 +80,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const cpuShare = await readCpuShare();
   const parts = { ...given, cpuShare, engineEnv: await readEngineEnv(given) };
   const providerStart = await startOnProvider(parts);
-  const { prepared, provider, device } = providerStart;
+  const { prepared, provider, device, engineEnv } = providerStart;
   const selected = provider.selected;
   const layout = chooseLayout(parts, selected, prepared, device);
   ending.throwIfAborted();
@@ -108,7 +109,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     log.error({ gpu, name, reason }, 'GPU is out: its engines end');
   });
   const [runs, pictures] = await Promise.all([
-    openEngines({ ...parts, buffers }, prepared, layout, providerStart),
+    openEngines({ ...parts, engineEnv, buffers }, prepared, layout, providerStart),
     openPictures(),
   ]);
   const plan = { name: prepared.name, runs };
@@ -125,12 +126,29 @@ interface EngineParts extends PoolParts {
   readonly engineEnv: Readonly<Record<string, string>>;
 }
 
-interface ProviderStart extends ChosenProvider {
+interface ProviderStart extends ChosenProvider, Pick<EngineParts, 'engineEnv'> {
   readonly prepared: Plan;
   readonly gpu: GpuStart | undefined;
 }
 
+/** If CUDA does not run right by the C interface, it runs by the binding. */
 async function startOnProvider(parts: EngineParts): Promise<ProviderStart> {
+  const { config, log, ending } = parts;
+  const { executionProvider: requested, cudaInterface } = config;
+  if (requested === 'cpu' || cudaInterface === 'binding') return await startBy(parts);
+  try {
+    const engineEnv = { ...parts.engineEnv, [C_INTERFACE_VARIABLE]: NODE_C_INTERFACE };
+    const strict = { ...config, executionProvider: 'cuda' } as const;
+    const start = await startBy({ ...parts, engineEnv, config: strict });
+    return { ...start, provider: { ...start.provider, requested } };
+  } catch (error) {
+    ending.throwIfAborted();
+    log.warn({ reason: (error as Error).message }, 'the C interface is not used');
+    return await startBy(parts);
+  }
+}
+
+async function startBy(parts: EngineParts): Promise<ProviderStart> {
   const { config, make, log, ending, engineEnv } = parts;
   let chosen = await chooseProvider(config, engineEnv, log);
   ending.throwIfAborted();
@@ -141,7 +159,7 @@ async function startOnProvider(parts: EngineParts): Promise<ProviderStart> {
     const { device } = chosen;
     const gpu: GpuStart = { config, make, engineEnv, device, cpuThreads, ending };
     const wrong = await wrongAnswer(gpu, prepared);
-    if (wrong === undefined) return { ...chosen, prepared, gpu };
+    if (wrong === undefined) return { ...chosen, prepared, gpu, engineEnv };
     if (requested !== 'auto' || config.gpuDevice !== undefined)
       throw new ExecutionProviderError(provider, wrong);
     chosen = fallenBack(wrong);
@@ -150,7 +168,7 @@ async function startOnProvider(parts: EngineParts): Promise<ProviderStart> {
   for (const { provider: tried, reason } of chosen.provider.fallbacks) {
     log.warn({ provider: tried, selected: chosen.provider.selected, reason }, 'provider fell back');
   }
-  return { ...chosen, prepared, gpu: undefined };
+  return { ...chosen, prepared, gpu: undefined, engineEnv };
 }
 
 /** If no GPU is requested, engines get the environment of every child. */

@@ -32,6 +32,7 @@ import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-devic
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
+import { C_INTERFACE_VARIABLE } from '../../inference-node/serving/providers/c-interface.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
 import { untilPool } from '../../inference-node/serving/test/pool-harness.ts';
 import { isNotTested } from '../support/skip.ts';
@@ -113,6 +114,31 @@ test('takes bytes and answers with bytes, half precision within, without the CPU
   });
   t.is(read('bytesFrom'), 3 * (PIXELS + DOUBLE_BYTES));
   t.is(read('copiesFrom'), 2 * 3);
+});
+
+test('the C interface runs on the provider with its options, and waits as it is told', async t => {
+  const flags = path.join(folder, 'flags');
+  const launchesWith = async (options: string) => {
+    const read = await counted(async env => {
+      const { alpha } = await runOnce({
+        spec: { ...PROBE_SPEC, provider: 'cuda' },
+        graph: graphOfBytes(),
+        rgb: drawCheckPicture(SIDE_PX, SIDE_PX),
+        childEnv: { ...env, [C_INTERFACE_VARIABLE]: options, CUDA_STUB_FLAGS: flags },
+        timeoutMs: 120_000,
+      });
+      t.is(alpha.length, PIXELS);
+    });
+    t.is(read('bytesFrom'), 3 * (PIXELS + DOUBLE_BYTES));
+    return read('launches');
+  };
+  const channelsFirst = await launchesWith('');
+  await t.throwsAsync(readFile(flags), { code: 'ENOENT' });
+  // Layouts are converted.
+  t.not(await launchesWith('nhwc,blocking-waits'), channelsFirst);
+  t.is(await readFile(flags, 'utf8'), '0 4');
+  const env = { ...childEnv, [C_INTERFACE_VARIABLE]: 'blocking-waits', CUDA_STUB_DEVICES: '0' };
+  await refused(t, env, /here: CUDA failure 100: no CUDA-capable device is detected$/);
 });
 
 test('says of operators that it has no kernel for that they run on the CPU', async t => {

@@ -193,7 +193,7 @@ const NIGHTLY: readonly Suite[] = [
     files: ['test/cuda-stubs/*.stubs.ts'],
     covers: [
       'test/cuda-stubs',
-      'inference-node/serving/engine/{choice,devices}',
+      'inference-node/serving/engine/{child/onnx-c-session.ts,choice,devices}',
       'inference-node/model-tools/providers',
     ],
     packages: ['onnxruntime-node'],

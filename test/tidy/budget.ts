@@ -16,11 +16,11 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 105_870,
+  'lines of control-plane, inference-node, program and proto': 106_240,
   'lines of control-plane/core': 16_980,
   'lines of tests': 114_460,
   'lines of bench': 7_590,
-  'words of comments in source': 84_000,
+  'words of comments in source': 85_000,
   'words of comments in tests': 25_000,
   'lines of Unreleased in CHANGELOG.md': 48,
   'columns of jobs that the queue has': 25,

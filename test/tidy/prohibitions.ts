@@ -50,8 +50,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^undici/,
   },
   {
-    rule: 'only what calls OpenVINO, and maps its files, imports the interface to native libraries',
-    from: /^(?!inference-node\/serving\/engine\/child\/(openvino-session|mapped-file)\.ts$)/,
+    rule: 'only what calls the runtimes, and maps their files, imports the interface to native libraries',
+    from: /^(?!inference-node\/serving\/engine\/child\/(onnx-c-session|openvino-session|mapped-file)\.ts$)/,
     to: /^koffi$/,
   },
   {

@@ -13,6 +13,7 @@
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { printable } from '../models/model-error.ts';
 import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
+import type { CInterface } from '../providers/c-interface.ts';
 
 export interface SessionSpec
   extends Pick<
@@ -41,6 +42,8 @@ export interface SessionSpec
    * nodes on the CPU, where models legitimately keep small shape nodes. Probes set false.
    */
   readonly allowCpuNodes: boolean;
+  /** Undefined: by the binding, as added models always are. */
+  readonly cInterface?: CInterface | undefined;
   /** Returns freed memory at once, which is slower, but needs less under a memory limit. */
   readonly keepsNoMemory?: boolean;
 }

@@ -17,6 +17,7 @@ import { LOAD_TIMEOUT_MS } from '../engine/pool/engine.ts';
 import type { Plan } from '../models/prepared-model.ts';
 import { checkAnswerOnDevice } from '../prepared/device-answer.ts';
 import type { MakePrepared } from '../prepared/load-prepared.ts';
+import { C_INTERFACE_VARIABLE } from '../providers/c-interface.ts';
 import { runtimeVersion } from '../providers/provider-files.ts';
 import type { PoolSettings } from './pool-settings.ts';
 
@@ -105,10 +106,12 @@ export interface GpuStart {
 }
 
 /** GPUs of a kind compute alike. Undefined: unknown, so nothing is recorded. */
-function kindOf({ device }: GpuStart): string | undefined {
+function kindOf({ device, engineEnv }: GpuStart): string | undefined {
   if (device === undefined) return undefined;
   const { name, driver } = device.facts;
-  return `${name}, driver ${driver}, cuda, ONNX Runtime ${runtimeVersion()}`;
+  const { [C_INTERFACE_VARIABLE]: options } = engineEnv;
+  const cInterface = options === undefined ? '' : `, C interface with ${options}`;
+  return `${name}, driver ${driver}, cuda, ONNX Runtime ${runtimeVersion()}${cInterface}`;
 }
 
 /**

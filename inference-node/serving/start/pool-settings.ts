@@ -15,11 +15,14 @@ import { HEIF_CHOICES, type HeifChoice } from '../picture/children/find-heif-dec
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
+const CUDA_INTERFACES = ['binding', 'c'] as const;
+
 export interface PoolSettings {
   readonly executionProvider: ExecutionProvider | 'auto';
   readonly modelSettings: ModelSettings;
   readonly providerDir: string;
   readonly cpuRuntime: CpuRuntimeChoice;
+  readonly cudaInterface: (typeof CUDA_INTERFACES)[number];
   readonly gpuDevice: string | undefined;
   readonly engines: number | undefined;
   readonly engineThreads: number | undefined;
@@ -62,6 +65,11 @@ export function readPoolSettings(
   return {
     executionProvider: readExecutionProvider(whole),
     cpuRuntime: readCpuRuntime(whole),
+    cudaInterface: reader.oneOf('MATTING_CUDA_INTERFACE', CUDA_INTERFACES, {
+      about: `How engines call ONNX Runtime on a GPU. \`c\` is [its C interface](gpu.md#the-c-interface),
+        which no card has confirmed yet.`,
+      default: 'binding',
+    }),
     gpuDevice: reader.parsed(
       'MATTING_GPU_DEVICES',
       'one GPU, by the number or the identifier that nvidia-smi -L shows',

@@ -133,6 +133,10 @@ export async function openSession(
   spec: RuntimeSpec,
   source: string | Uint8Array,
 ): Promise<Session> {
+  if (spec.cInterface !== undefined && spec.form === undefined) {
+    const { openOnnxCSession } = await import('./onnx-c-session.ts');
+    return openOnnxCSession(spec, source);
+  }
   if (spec.openvino === undefined) {
     const { openOnnxSession } = await import('./onnx-session.ts');
     return await openOnnxSession(spec, source);

@@ -3,7 +3,13 @@ import type { GraphInput, GraphValue } from './graph-io.ts';
 
 export type RuntimeSpec = Pick<
   SessionSpec,
-  'provider' | 'openvino' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes' | 'keepsNoMemory'
+  | 'provider'
+  | 'openvino'
+  | 'cInterface'
+  | 'intraOpThreads'
+  | 'sharesCores'
+  | 'allowCpuNodes'
+  | 'keepsNoMemory'
 > &
   Partial<Pick<SessionSpec, 'inputName' | 'outputName' | 'inputWidth' | 'inputHeight' | 'form'>>;
 
@@ -18,7 +24,7 @@ export interface TensorFacts {
 export interface Session {
   readonly inputs: readonly TensorFacts[];
   readonly outputs: readonly TensorFacts[];
-  /** Blocks the thread. The values are valid until the next run. */
+  /** May block the thread. The values are valid until the next run. */
   run(
     feeds: Readonly<Record<string, GraphInput>>,
     outputNames: readonly string[],

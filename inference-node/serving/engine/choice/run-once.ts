@@ -3,6 +3,7 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { PreparedModel } from '../../models/prepared-model.ts';
 import { type Answering, drawCheckInput, type Matte } from '../../prepared/answer-check.ts';
 import { digestInstructions } from '../../prepared/instruction-set.ts';
+import { cInterfaceOf } from '../../providers/c-interface.ts';
 import { runtimeVersion } from '../../providers/provider-files.ts';
 import { type SessionSpec, saysMemoryRanOut, shortenNativeError } from '../engine-protocol.ts';
 import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
@@ -110,7 +111,11 @@ export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
       reject(isBound ? new MemoryBoundError(message) : new Error(message));
     },
   });
-  void child.send({ kind: 'init', spec }, graph === undefined ? [] : [graph]);
+  const cInterface = spec.provider === 'cpu' ? undefined : cInterfaceOf(childEnv);
+  void child.send(
+    { kind: 'init', spec: { ...spec, cInterface } },
+    graph === undefined ? [] : [graph],
+  );
   return promise;
 }
 

@@ -57,6 +57,8 @@ export interface EngineLoss {
   readonly started: boolean;
   readonly message: string;
   readonly broken: boolean;
+  /** Its next process loads the model by the binding. */
+  readonly byCInterface: boolean;
 }
 
 export interface EngineListener {
@@ -96,11 +98,14 @@ export class Engine {
   #timer: NodeJS.Timeout | undefined;
   #progressTimer: NodeJS.Timeout | undefined;
   #readyBytes = 0;
+  /** Undefined from the first loss on: the C interface may be at fault, and must not be again. */
+  #cInterface: SessionSpec['cInterface'];
   #outputTail = '';
 
   constructor(options: EngineOptions, listener: EngineListener) {
     this.index = options.index;
     this.#options = options;
+    this.#cInterface = options.spec.cInterface;
     this.#listener = listener;
   }
 
@@ -181,7 +186,8 @@ export class Engine {
       killWaitMaxMs: this.#options.timing.killWaitMaxMs,
     });
     this.#child = child;
-    void child.send({ kind: 'init', spec: this.#options.spec });
+    const spec = { ...this.#options.spec, cInterface: this.#cInterface };
+    void child.send({ kind: 'init', spec });
     const { loadTimeoutMs } = this.#options.timing;
     this.#arm(loadTimeoutMs, () => {
       this.#stop('load', `the model did not load within ${loadTimeoutMs} ms`);
@@ -244,7 +250,10 @@ export class Engine {
   }
 
   #lose(how: Pick<EngineLoss, 'cause' | 'message' | 'broken'>): void {
-    const loss = { ...how, task: this.#task, started: this.#started };
+    const byCInterface = this.#cInterface !== undefined;
+    this.#cInterface = undefined;
+    const broken = how.broken && !byCInterface;
+    const loss = { ...how, broken, byCInterface, task: this.#task, started: this.#started };
     this.#task = undefined;
     this.#started = false;
     this.#listener.onLoss(this, loss);

@@ -19,6 +19,7 @@ import type { Logger } from 'pino';
 import { channelsOf, type PreparedModel, runtimeOf } from '../../models/prepared-model.ts';
 import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
+import { cInterfaceOf } from '../../providers/c-interface.ts';
 import { type Answer, saysDeviceIsGone, saysMemoryIsShort } from '../engine-protocol.ts';
 import {
   Engine,
@@ -225,7 +226,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   onLoss(engine: Engine, loss: EngineLoss): void {
-    const { cause, message: reason } = loss;
+    const { cause, message, byCInterface } = loss;
+    const reason = byCInterface ? `${message}; it loads again without the C interface` : message;
     this.#counters.deaths[cause]++;
     this.#log.warn({ engine: engine.index, ...this.#of, cause, reason }, 'engine lost');
     if (loss.task !== undefined) this.#loseRun(loss, loss.task);
@@ -249,11 +251,13 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   /**
    * Undefined if the loss does not count towards a failure:
+   * - the engine loads again without the C interface
    * - other programs took the memory of a run, or, while engines serve or lately served, of a load
    * - a picture took an added model over its limit
    */
   #deathOf({ index }: Engine, loss: EngineLoss): EngineDeath | undefined {
-    const { cause, task, started, message } = loss;
+    const { cause, task, started, message, byCInterface } = loss;
+    if (byCInterface) return undefined;
     if (cause !== 'load') this.#servedAtMs = performance.now();
     const serves = this.#serves || performance.now() - this.#servedAtMs < this.#failureWindowMs;
     if (cause === 'load' && serves && saysMemoryIsShort(message)) return undefined;
@@ -415,6 +419,7 @@ function createEngines(options: EnginePoolOptions, timing: EngineTiming, listene
     intraOpThreads: threadsPerEngine,
     sharesCores: options.sharesCores ?? false,
     allowCpuNodes: true,
+    cInterface: model.form === undefined ? cInterfaceOf(options.childEnv) : undefined,
   };
   const ofModel = boundsOf(model, threadsPerEngine);
   const bounds = dataBytesMax === undefined ? ofModel : { ...ofModel, dataBytesMax };

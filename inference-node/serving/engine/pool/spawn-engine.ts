@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { Child, type SpawnChildOptions } from '../../process/child.ts';
+import { C_INTERFACE_VARIABLE } from '../../providers/c-interface.ts';
 import { RUNTIME_FOLDER_VARIABLE } from '../../providers/runtime-folder.ts';
 import type { FromEngine } from '../engine-protocol.ts';
 
@@ -29,5 +30,7 @@ export function spawnRuntimeChild<Incoming>(
 ): Child<Incoming> {
   const { [RUNTIME_FOLDER_VARIABLE]: runtimeFolder, ...env } = childEnv;
   const args = runtimeFolder === undefined ? [] : [runtimeFolder];
-  return new Child({ program, args, env: { ...ENGINE_ENV, ...env }, ...options });
+  // ONNX Runtime keeps handles and memory of CUDA for every thread that ran a graph.
+  const threads = C_INTERFACE_VARIABLE in env ? { UV_THREADPOOL_SIZE: '1' } : {};
+  return new Child({ program, args, env: { ...ENGINE_ENV, ...threads, ...env }, ...options });
 }
