@@ -6,7 +6,7 @@
  *
  * Each of the two is a plane of cells, one vector per cell: red, green, blue, weight.
  */
-import { atLeastZero, least, PIXEL, toFloats } from './pixel';
+import { atLeastZero, least, mixed, PIXEL, toFloats } from './pixel';
 
 /**
  * @param guide four bytes a pixel; the fourth is ignored
@@ -105,9 +105,9 @@ export function carryOn(
       if (coarser !== 0) {
         const left = <usize>firstCoarse(x) * PIXEL;
         const right = <usize>least(coarseWidth - 1, (x + 1) >> 1) * PIXEL;
-        const above = mix(v128.load(upper + left), v128.load(upper + right), shareOfSecond(x));
-        const below = mix(v128.load(lower + left), v128.load(lower + right), shareOfSecond(x));
-        carried = f32x4.mul(mix(above, below, shareOfSecond(y)), weights);
+        const above = mixed(v128.load(upper + left), v128.load(upper + right), shareOfSecond(x));
+        const below = mixed(v128.load(lower + left), v128.load(lower + right), shareOfSecond(x));
+        carried = f32x4.mul(mixed(above, below, shareOfSecond(y)), weights);
       }
       const sum = f32x4.add(v128.load(cells), carried);
       const weight = f32x4.extract_lane(sum, 3);
@@ -135,13 +135,9 @@ function between(cells: usize, width: i32, height: i32, x: f32, y: f32): v128 {
   const right = <usize>(least(width - 1, left + 1) - left) * PIXEL;
   const below = <usize>(least(height - 1, top + 1) - top) * <usize>width * PIXEL;
   const at = cells + <usize>(top * width + left) * PIXEL;
-  const upper = mix(v128.load(at), v128.load(at + right), shareX);
-  const lower = mix(v128.load(at + below), v128.load(at + below + right), shareX);
-  return mix(upper, lower, shareY);
-}
-
-function mix(one: v128, other: v128, share: v128): v128 {
-  return f32x4.add(one, f32x4.mul(f32x4.sub(other, one), share));
+  const upper = mixed(v128.load(at), v128.load(at + right), shareX);
+  const lower = mixed(v128.load(at + below), v128.load(at + below + right), shareX);
+  return mixed(upper, lower, shareY);
 }
 
 function anySoftOfSixteen(alpha: usize, sure: i32): bool {

@@ -2,7 +2,7 @@
  * Scales and composites pixels with straight alpha. Intermediate colours are premultiplied floats,
  * so transparent pixels add no colour and soft edges keep theirs.
  */
-import { PIXEL, toBytes, toFloats } from './pixel';
+import { ofTaps, PIXEL, toBytes, toFloats } from './pixel';
 
 const OPAQUE: f32 = 255;
 
@@ -25,12 +25,8 @@ export function alongVectors(
   out: usize,
 ): void {
   for (const end = out + <usize>count * PIXEL; out < end; out += PIXEL, starts += 4) {
-    let sum = f32x4.splat(0);
-    let from = row + PIXEL * <usize>load<i32>(starts);
-    for (let tap = 0; tap < taps; tap++, from += PIXEL, weights += 4) {
-      sum = f32x4.add(sum, f32x4.mul(v128.load(from), f32x4.splat(load<f32>(weights))));
-    }
-    v128.store(out, sum);
+    v128.store(out, ofTaps(row, starts, weights, taps));
+    weights += 4 * <usize>taps;
   }
 }
 

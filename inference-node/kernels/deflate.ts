@@ -5,6 +5,7 @@
 
 const BYTES: usize = 16;
 const SYMBOLS: usize = 286;
+const TABLE: usize = 4 * SYMBOLS;
 const END_OF_BLOCK: usize = 256;
 const RUN_MIN: usize = 8;
 const RUN_MAX: usize = 258;
@@ -39,18 +40,28 @@ function count(counts: usize, symbol: usize): void {
   store<u32>(at, load<u32>(at) + 1);
 }
 
-/** Also reads the byte before `bytes`. @param counts a number for each of the 286 symbols */
+/**
+ * Also reads the byte before `bytes`.
+ * @param counts four tables of a number for each of the 286 symbols; the first gets the sums. With
+ * one table, counts of equal bytes would wait for each other.
+ */
 export function countSymbols(bytes: usize, length: i32, counts: usize): void {
-  memory.fill(counts, 0, 4 * SYMBOLS);
+  memory.fill(counts, 0, 4 * TABLE);
   const end = bytes + <usize>length;
   while (bytes < end) {
     const run = runAt(bytes, end);
     if (run > 0) count(counts, symbolOf(run));
     // Takes four bytes at once, since looking for a run at each takes longer.
-    else for (const to = min(end, bytes + 4); bytes < to; bytes++) count(counts, load<u8>(bytes));
-    bytes += run;
+    const to = run > 0 ? bytes + run : min(end, bytes + 4);
+    if (run === 0)
+      for (let table = counts; bytes < to; table += TABLE) count(table, load<u8>(bytes++));
+    bytes = to;
   }
   count(counts, END_OF_BLOCK);
+  for (const last = counts + TABLE; counts < last; counts += 4) {
+    const others = load<u32>(counts + TABLE) + load<u32>(counts + 2 * TABLE);
+    store<u32>(counts, load<u32>(counts) + others + load<u32>(counts + 3 * TABLE));
+  }
 }
 
 /**
@@ -109,6 +120,7 @@ export function adler32(bytes: usize, length: i32, sum: u32): u32 {
     for (const to = bytes + BYTES * vectors; bytes < to; bytes += BYTES) {
       before = i32x4.add(before, sums);
       const data = v128.load(bytes);
+      if (!v128.any_true(data)) continue;
       const low = i16x8.extend_low_i8x16_u(data);
       const high = i16x8.extend_high_i8x16_u(data);
       sums = i32x4.add(sums, i32x4.extadd_pairwise_i16x8_u(i16x8.add(low, high)));

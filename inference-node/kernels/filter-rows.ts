@@ -30,12 +30,12 @@ export function filterRows(
     }
     for (; bytes < end; bytes += BYTES, to += BYTES) {
       const over = bytes - <usize>length;
-      const predicted = nearest(
-        v128.load(bytes - before),
-        v128.load(over),
-        v128.load(over - before),
-      );
-      v128.store(to, i8x16.sub(v128.load(bytes), predicted));
+      const a = v128.load(bytes - before);
+      const b = v128.load(over);
+      const c = v128.load(over - before);
+      const own = v128.load(bytes);
+      const isClear = !v128.any_true(v128.or(v128.or(a, b), v128.or(c, own)));
+      v128.store(to, isClear ? own : i8x16.sub(own, nearest(a, b, c)));
     }
     bytes = end;
   }

@@ -6,7 +6,8 @@
  * A level is three planes of vectors, row by row: `seen` (colour 0 to 255, alpha 0 to 1),
  * `foreground` and `background` (colours; the fourth lane is undefined).
  */
-import { atLeastZero, least, PIXEL, toBytes, toFloats } from './pixel';
+import { anyWithin } from './merge-mattes';
+import { addRows, atLeastZero, least, PIXEL, toBytes, toFloats } from './pixel';
 
 /**
  * Improves both colours in place, pixel by pixel, from the neighbours' newest values. Solves a 2x2
@@ -90,31 +91,37 @@ function clamped(colour: v128): v128 {
   return f32x4.min(f32x4.max(colour, f32x4.splat(0)), f32x4.splat(255));
 }
 
-export function addToCells(
+/**
+ * Averages at most 257 rows to cells; alpha becomes 0 to 1.
+ * @param starts first column of each cell, and the end
+ * @param sums, alphaSums scratch memory, eight and two bytes for each of `width` pixels and 15 more
+ */
+export function meansOfCells(
   pixels: usize,
   alpha: usize,
+  width: i32,
+  rows: i32,
   starts: usize,
   cells: i32,
+  sums: usize,
+  alphaSums: usize,
   seen: usize,
 ): void {
-  for (let cell = 0; cell < cells; cell++, starts += 4, seen += PIXEL) {
-    let sum = v128.load(seen);
-    const end = <usize>load<i32>(starts, 4);
-    for (let x = <usize>load<i32>(starts); x < end; x++) {
-      const bytes = i8x16.replace_lane(v128.load32_zero(pixels + 4 * x), 3, load<i8>(alpha + x));
-      sum = f32x4.add(sum, toFloats(bytes));
-    }
-    v128.store(seen, sum);
-  }
-}
-
-/** Alpha becomes 0 to 1. @param rows number of summed rows */
-export function meanOfCells(starts: usize, cells: i32, rows: i32, seen: usize): void {
+  addRows(pixels, 4 * <usize>width, rows, sums);
+  addRows(alpha, <usize>width, rows, alphaSums);
   const units = f32x4.replace_lane(f32x4.splat(1), 3, 1 / 255);
   for (let cell = 0; cell < cells; cell++, starts += 4, seen += PIXEL) {
-    const columns = load<i32>(starts, 4) - load<i32>(starts);
-    const share = f32x4.div(units, f32x4.splat(<f32>(columns * rows)));
-    v128.store(seen, f32x4.mul(v128.load(seen), share));
+    const first = load<i32>(starts);
+    const end = load<i32>(starts, 4);
+    let colour = i32x4.splat(0);
+    let opacity = 0;
+    for (let x = <usize>first; x < <usize>end; x++) {
+      colour = i32x4.add(colour, v128.load16x4_u(sums + 8 * x));
+      opacity += load<u16>(alphaSums + 2 * x);
+    }
+    const sum = f32x4.convert_i32x4_s(i32x4.replace_lane(colour, 3, opacity));
+    const share = f32x4.div(units, f32x4.splat(<f32>((end - first) * rows)));
+    v128.store(seen, f32x4.mul(sum, share));
   }
 }
 
@@ -158,11 +165,17 @@ function endOf(spans: usize, row: i32): i32 {
 
 function findSpan(alpha: usize, width: i32, clearTo: i32, opaqueFrom: i32, span: usize): void {
   let first = 0;
+  while (first + 16 <= width && !anySoft(alpha + <usize>first, clearTo, opaqueFrom)) first += 16;
   while (first < width && !isSoft(alpha + <usize>first, clearTo, opaqueFrom)) first++;
   let end = width;
+  while (end >= first + 16 && !anySoft(alpha + <usize>end - 16, clearTo, opaqueFrom)) end -= 16;
   while (end > first && !isSoft(alpha + <usize>end - 1, clearTo, opaqueFrom)) end--;
   store<i32>(span, first);
   store<i32>(span, first === width ? 0 : end, 4);
+}
+
+function anySoft(alpha: usize, clearTo: i32, opaqueFrom: i32): bool {
+  return anyWithin(alpha, 0, 16, 1, clearTo + 1, opaqueFrom - 1);
 }
 
 function isSoft(alpha: usize, clearTo: i32, opaqueFrom: i32): bool {
@@ -245,14 +258,15 @@ export function takeCertain(
 }
 
 /**
- * Mixes the estimate into rows of the picture, in place. Its weight is alpha, and rises towards 1
- * the better both estimated colours agree with the certain ones around: with a wrong alpha one of
- * them is unlike its surroundings. Only soft pixels that are opaque in the file change.
+ * Mixes the estimate into soft pixels that are opaque in the file. Its weight is alpha, and rises
+ * towards 1 the better both estimated colours agree with the certain ones around: with a wrong
+ * alpha one of them is unlike its surroundings. Returns the number of changes.
  * @param cells, cellRows as of loadRows
  * @param subject, ground certain colours; weight 0: unknown
  * @param likeSubject, likeGround difference at which the agreement is half, relative to the
  * difference of both estimates
  * @param differMin added to the latter difference, for noise
+ * @param changes index and colour of each changed pixel
  */
 export function storeRows(
   pixels: usize,
@@ -272,12 +286,16 @@ export function storeRows(
   likeSubject: f32,
   likeGround: f32,
   differMin: f32,
-): void {
+  changes: usize,
+): usize {
+  let end = changes;
   for (let y = 0; y < height; y++) {
     const cellRow = <usize>load<i32>(cellRows + 4 * <usize>y);
     for (let x = 0; x < width; x++) {
+      const row = alpha + <usize>(y * stride);
+      while (x + 16 <= width && !anySoft(row + <usize>x, clearTo, opaqueFrom)) x += 16;
+      if (x === width || !isSoft(row + <usize>x, clearTo, opaqueFrom)) continue;
       const to = <usize>(y * stride + x);
-      if (!isSoft(alpha + to, clearTo, opaqueFrom)) continue;
       const pixel = load<u32>(pixels + 4 * to);
       if (pixel >>> 24 !== 255) continue;
       const colour = toFloats(i32x4.splat(pixel));
@@ -292,9 +310,12 @@ export function storeRows(
       const share: f32 = <f32>load<u8>(alpha + to) / 255;
       const trust = f32x4.splat(share + (1 - share) * agreed);
       const mixed = f32x4.add(colour, f32x4.mul(f32x4.sub(front, colour), trust));
-      store<u32>(pixels + 4 * to, i32x4.extract_lane(toBytes(mixed), 0) | 0xff000000);
+      store<u32>(end, to);
+      store<u32>(end, i32x4.extract_lane(toBytes(mixed), 0) | 0xff000000, 4);
+      end += 8;
     }
   }
+  return (end - changes) / 8;
 }
 
 /** Half at a difference of `half`; 1 if the certain colour is unknown. */

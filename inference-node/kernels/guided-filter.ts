@@ -4,7 +4,7 @@
  * function is the mean over all windows that contain it. Subtracting 128 from bytes keeps every
  * product's sum over 17 x 17 pixels below 2^24, so running sums in single precision are exact.
  */
-import { atLeastZero, least, PIXEL, toFloats } from './pixel';
+import { atLeastZero, least, mixed, PIXEL, toFloats } from './pixel';
 
 /** Bytes of a window's sums: R G B a, Ra Ga Ba aa, RR GG BB aa, RG GB BR aa. */
 const SUMS: usize = 4 * PIXEL;
@@ -186,8 +186,8 @@ export function fitBytes(side: i32, radius: i32): usize {
 }
 
 /**
- * Computes the functions of a region's pixels: red, green, blue and offset, for colours and alpha
- * of 0 to 255.
+ * Computes the functions of a region's windows: red, green, blue and offset, for colours and alpha
+ * of 0 to 255. Leaves them in `scratch` for averageModels.
  * @param guide four bytes a pixel, the fourth ignored
  * @param left, top, right, bottom of the region; right and bottom exclusive
  * @param radius at most 8
@@ -205,7 +205,6 @@ export function fitModels(
   radius: i32,
   epsilon: f32,
   scratch: usize,
-  out: usize,
 ): void {
   // A pixel's function depends on windows up to one radius away, and they on pixels up to two.
   const fitLeft = atLeastZero(left - radius);
@@ -237,30 +236,10 @@ export function fitModels(
     meansOfRow(scratch, means, fitLeft, fitRight, seenLeft, width, radius, rows);
     solveRow(means, models + <usize>(middle - fitTop) * stride, fitted, epsilon);
   }
-  averageModels(
-    models,
-    stride,
-    fitLeft,
-    fitTop,
-    scratch,
-    width,
-    height,
-    left,
-    top,
-    right,
-    bottom,
-    radius,
-    out,
-  );
 }
 
-/** @param sums scratch memory, a vector a column */
-function averageModels(
-  models: usize,
-  stride: usize,
-  fitLeft: i32,
-  fitTop: i32,
-  sums: usize,
+/** Averages to the functions of the region's pixels. @param sums `scratch` of fitModels */
+export function averageModels(
   width: i32,
   height: i32,
   left: i32,
@@ -268,9 +247,15 @@ function averageModels(
   right: i32,
   bottom: i32,
   radius: i32,
+  sums: usize,
   out: usize,
 ): void {
+  const fitLeft = atLeastZero(left - radius);
+  const fitTop = atLeastZero(top - radius);
   const columns = least(width, right + radius) - fitLeft;
+  const stride = padded(columns) * PIXEL;
+  const seen = least(width, least(width, right + radius) + radius) - atLeastZero(fitLeft - radius);
+  const models = sums + <usize>seen * SUMS + padded(columns) * SUMS;
   memory.fill(sums, 0, <usize>columns * PIXEL);
   const begin = atLeastZero(top - radius);
   for (let y = begin; y < bottom + radius; y++) {
@@ -295,26 +280,17 @@ function averageModels(
   }
 }
 
-export function mixModels(first: usize, second: usize, share: f32, out: usize, count: i32): void {
-  const shares = f32x4.splat(share);
-  for (
-    let end = out + <usize>count * PIXEL;
-    out < end;
-    out += PIXEL, first += PIXEL, second += PIXEL
-  ) {
-    const from = v128.load(first);
-    v128.store(out, f32x4.add(from, f32x4.mul(f32x4.sub(v128.load(second), from), shares)));
-  }
-}
-
 /**
  * Changes a row of the picture's alpha in place, except where it is nearly certain. The filter has
  * its full weight from alpha 255 / blend to 255 - 255 / blend.
+ * @param upper, lower the rows of functions around it
  * @param firsts, seconds for each pixel the indexes of the two functions around it
  * @param shares for each pixel the share of the second
  */
 export function answerRow(
-  models: usize,
+  upper: usize,
+  lower: usize,
+  shareOfLower: f32,
   firsts: usize,
   seconds: usize,
   shares: usize,
@@ -324,13 +300,15 @@ export function answerRow(
   certain: i32,
   blend: f32,
 ): void {
+  const down = f32x4.splat(shareOfLower);
   for (let x: usize = 0; x < <usize>count; x++) {
     const value = <i32>load<u8>(alpha + x);
     if (value <= certain || value >= 255 - certain) continue;
-    const first = v128.load(models + <usize>load<i32>(firsts + 4 * x) * PIXEL);
-    const second = v128.load(models + <usize>load<i32>(seconds + 4 * x) * PIXEL);
-    const share = f32x4.splat(load<f32>(shares + 4 * x));
-    const model = f32x4.add(first, f32x4.mul(f32x4.sub(second, first), share));
+    const one = <usize>load<i32>(firsts + 4 * x) * PIXEL;
+    const other = <usize>load<i32>(seconds + 4 * x) * PIXEL;
+    const first = mixed(v128.load(upper + one), v128.load(lower + one), down);
+    const second = mixed(v128.load(upper + other), v128.load(lower + other), down);
+    const model = mixed(first, second, v128.load32_splat(shares + 4 * x));
     const colour = toFloats(v128.load32_zero(pixels + 4 * x));
     const terms = f32x4.mul(model, f32x4.replace_lane(colour, 3, 1));
     const halves = f32x4.add(terms, v128.shuffle<f32>(terms, terms, 2, 3, 0, 1));

@@ -2,30 +2,40 @@
  * Separable kernels: first along each row of bytes, then across rows. For each output pixel an axis
  * has the first input pixel (`starts`) and `taps` weights.
  */
-import { least, PIXEL, toBytes, toFloats, toSixteen } from './pixel';
+import { alongVectors } from './cut-out';
+import { addRows, least, ofTaps, PIXEL, toBytes, toFloats, toSixteen } from './pixel';
 
 /**
  * Averages a row of boxes to four bytes each; the fourth is undefined. A box has at most 256
- * pixels: sums of two neighbouring pixels are kept in 16 bits.
+ * pixels: sums have 16 bits.
  * @param width pixels of a row
  * @param columns, rows of a box; the last box may be narrower
+ * @param sums scratch memory, eight bytes for each of `width` pixels and three more
  */
-export function averageBoxes(pixels: usize, width: i32, columns: i32, rows: i32, out: usize): void {
+export function averageBoxes(
+  pixels: usize,
+  width: i32,
+  columns: i32,
+  rows: i32,
+  sums: usize,
+  out: usize,
+): void {
+  addRows(pixels, 4 * <usize>width, rows, sums);
   for (let left = 0; left < width; left += columns, out += 4) {
     const count = least(columns, width - left);
-    let sums = i16x8.splat(0);
-    for (let y = 0; y < rows; y++) {
-      let at = pixels + 4 * <usize>(y * width + left);
-      const end = at + 4 * <usize>count;
-      for (; at + 8 <= end; at += 8) {
-        sums = i16x8.add(sums, i16x8.extend_low_i8x16_u(v128.load64_zero(at)));
-      }
-      if (at < end) sums = i16x8.add(sums, i16x8.extend_low_i8x16_u(v128.load32_zero(at)));
-    }
-    const sum = i32x4.add(i32x4.extend_low_i16x8_u(sums), i32x4.extend_high_i16x8_u(sums));
     const share = f32x4.splat(1 / <f32>(count * rows));
-    v128.store32_lane(out, toBytes(f32x4.mul(f32x4.convert_i32x4_s(sum), share)), 0);
+    v128.store32_lane(out, toBytes(f32x4.mul(sumOfBox(sums, count), share)), 0);
+    sums += 8 * <usize>columns;
   }
+}
+
+function sumOfBox(sums: usize, columns: i32): v128 {
+  let sum = i16x8.splat(0);
+  const end = sums + 8 * <usize>columns;
+  for (; sums + 16 <= end; sums += 16) sum = i16x8.add(sum, v128.load(sums));
+  if (sums < end) sum = i16x8.add(sum, v128.load64_zero(sums));
+  const four = i32x4.add(i32x4.extend_low_i16x8_u(sum), i32x4.extend_high_i16x8_u(sum));
+  return f32x4.convert_i32x4_s(four);
 }
 
 export function averageBoxesOver(
@@ -115,10 +125,7 @@ export function alongColour(
   for (let x: usize = 0; x < <usize>width; x += 4) {
     storeAsVectors(v128.load(row + 4 * x), vectors + x * PIXEL);
   }
-  for (let end = out + <usize>count * PIXEL; out < end; out += PIXEL, starts += 4) {
-    v128.store(out, ofTaps(vectors, starts, weights, taps));
-    weights += 4 * <usize>taps;
-  }
+  alongVectors(vectors, starts, weights, taps, count, out);
 }
 
 function storeAsVectors(bytes: v128, out: usize): void {
@@ -137,7 +144,7 @@ function mixFour(rows: usize, weights: usize, taps: i32, at: usize): v128 {
   let d = a;
   for (const end = weights + 4 * <usize>taps; weights < end; weights += 4, rows += 4) {
     const from = <usize>load<i32>(rows) + at;
-    const weight = f32x4.splat(load<f32>(weights));
+    const weight = v128.load32_splat(weights);
     a = f32x4.add(a, f32x4.mul(v128.load(from), weight));
     b = f32x4.add(b, f32x4.mul(v128.load(from, 16), weight));
     c = f32x4.add(c, f32x4.mul(v128.load(from, 32), weight));
@@ -262,17 +269,6 @@ function alongRows(
     v128.store(out + 2 * pitch, v128.shuffle<f32>(high, high2, 0, 1, 4, 5));
     v128.store(out + 3 * pitch, v128.shuffle<f32>(high, high2, 2, 3, 6, 7));
   }
-}
-
-function ofTaps(rows: usize, starts: usize, weights: usize, taps: i32): v128 {
-  let from = rows + PIXEL * <usize>load<i32>(starts);
-  let sum = f32x4.mul(v128.load(from), f32x4.splat(load<f32>(weights)));
-  for (let tap = 1; tap < taps; tap++) {
-    from += PIXEL;
-    weights += 4;
-    sum = f32x4.add(sum, f32x4.mul(v128.load(from), f32x4.splat(load<f32>(weights))));
-  }
-  return sum;
 }
 
 /**

@@ -155,13 +155,10 @@ function sumColumns(
 
 function created(parts: usize, number: i32, width: i32, height: i32): usize {
   const part = parts + PART * <usize>number;
+  memory.fill(part, 0, PART);
   store<f64>(part, <f64>number);
-  store<f64>(part, 0, SUM);
-  store<f64>(part, 0, PEAK);
   store<f64>(part, <f64>width, LEFT);
   store<f64>(part, <f64>height, TOP);
-  store<f64>(part, 0, RIGHT);
-  store<f64>(part, 0, BOTTOM);
   return part;
 }
 

@@ -125,7 +125,7 @@ function spreadColours(rgba: Uint32Array, { width, height }: Size): void {
       const pixels = rgba.subarray(y * width, (y + 1) * width);
       const laid = pixelsAt(row, width);
       laid.set(pixels);
-      layOver(visible, row, y, 0, width);
+      layOver(visible, row, y, y + 1);
       for (let x = 0; x < width; x++) if (pixels[x]! >>> 24 === 0) pixels[x] = laid[x]!;
     }
   });

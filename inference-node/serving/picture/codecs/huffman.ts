@@ -16,7 +16,7 @@ const ALIGNED = [0, 0, 0xff, 0xff];
 /** Whole bytes, valid until the next `borrow`. @param at address; the byte before it is read */
 export function deflateRuns(at: number, bytes: number): Uint8Array {
   return withMemory(borrow => {
-    const counts = borrow(4 * SYMBOLS);
+    const counts = borrow(4 * 4 * SYMBOLS);
     kernels.countSymbols(at, bytes, counts);
     const lengths = codeLengths(pixelsAt(counts, SYMBOLS).slice());
     const codes = borrowCopy(borrow, codesOf(lengths));

@@ -10,7 +10,15 @@ import { estimateForeground } from '../matte/foreground.ts';
 import { borrowLevel, relax } from '../matte/foreground-level.ts';
 import { expand, GuidedFilter, type Region } from '../matte/guided-filter.ts';
 import { createModelInput } from '../matte/model-input.ts';
-import { borrowCopy, bytesAt, floatsAt, kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
+import {
+  borrowCopy,
+  bytesAt,
+  floatsAt,
+  kernels,
+  pixelsAt,
+  VECTOR_BYTES,
+  withMemory,
+} from './kernels.ts';
 
 function noise(length: number, seed: number): Uint8Array {
   const random = new Random(seed);
@@ -167,7 +175,7 @@ test('the guided filter › fits what the paper says, in any region of any pictu
           height,
         };
         const models = new GuidedFilter(borrow, 7, radius).fit(source, region);
-        return Float32Array.from(floatsAt(models.at, 4 * region.width * region.height));
+        return Float32Array.from(floatsAt(models, 4 * region.width * region.height));
       });
       for (let i = 0; i < region.width * region.height; i++) {
         const x = region.left + (i % region.width);
@@ -196,7 +204,7 @@ test('the guided filter › does not drift: white over white for a whole tile le
     };
     const region = { left: 11, top: 11, width: 98, height: 98 };
     const fitted = new GuidedFilter(borrow, 98, 8).fit(source, region);
-    return Float32Array.from(floatsAt(fitted.at, 4 * 98 * 98));
+    return Float32Array.from(floatsAt(fitted, 4 * 98 * 98));
   });
   for (let i = 0; i < models.length; i += 4) {
     const weights = [...models.subarray(i, i + 3)];
@@ -427,15 +435,14 @@ test('planes › enlarge: each gets the one that it lies in', t => {
   );
 });
 
-test('planes › addToCells, meanOfCells: means of the pixels of each cell, alpha from 0 to 1', t => {
+test('planes › meansOfCells: means of the pixels of each cell, alpha from 0 to 1', t => {
   const out = written(8, (lend, seen) => {
     const starts = lend(Int32Array.of(0, 1, 4));
-    const pixels = lend(Uint8Array.of(10, 20, 30, 9, 1, 2, 3, 9, 3, 4, 5, 9, 5, 6, 7, 9));
-    floatsAt(seen, 8).fill(0);
-    for (const alpha of [Uint8Array.of(255, 0, 0, 0), Uint8Array.of(0, 255, 255, 255)]) {
-      kernels.addToCells(pixels, lend(alpha), starts, 2, seen);
-    }
-    kernels.meanOfCells(starts, 2, 2, seen);
+    const row = [10, 20, 30, 9, 1, 2, 3, 9, 3, 4, 5, 9, 5, 6, 7, 9];
+    const pixels = lend(Uint8Array.of(...row, ...row));
+    const alpha = lend(Uint8Array.of(255, 0, 0, 0, 0, 255, 255, 255));
+    const sums = [lend(new Uint8Array(160)), lend(new Uint8Array(40))] as const;
+    kernels.meansOfCells(pixels, alpha, 4, 2, starts, 2, ...sums, seen);
   });
   t.deepEqual(out, [10, 20, 30, 0.5, 3, 4, 5, 0.5]);
 });
@@ -543,7 +550,10 @@ test('rows of the picture › storeRows: alpha and agreement weigh the estimate;
     const [foreground = 0, background = 0] = planes;
     const seen = [foreground, background, 5, 5, 250, cells, lend(Int32Array.of(0))] as const;
     const known = [colours(218), colours(112), 0.15, 0.1, 20] as const;
-    kernels.storeRows(pixels, alpha, 5, 5, 1, ...seen, ...known);
+    const changes = lend(new Uint8Array(40));
+    const count = kernels.storeRows(pixels, alpha, 5, 5, 1, ...seen, ...known, changes);
+    const made = pixelsAt(changes, 2 * count);
+    for (let i = 0; i < 2 * count; i += 2) pixelsAt(pixels, 5)[made[i]!] = made[i + 1]!;
   });
   // Both agree by half: 0.4 + 0.6 * 0.25 of the way.
   t.deepEqual(out, [...kept, ...kept, 155, 110, 222, 255, 200, 200, 200, 255, 9, 9, 9, 128]);
@@ -566,20 +576,13 @@ test('rows of the picture › takeCertain: colours of cells that are certain, th
 test('rows of the picture › answerRow: between two functions, and nothing that is nearly certain', t => {
   const out = changed([128, 128, 128, 5, 250, 32], (lend, alpha) => {
     // alpha = red, and alpha = 3 red + 4 green.
-    const models = lend(Float32Array.of(1, 0, 0, 0, 3, 4, 0, 0));
+    const upper = lend(Float32Array.of(0, 0, 0, 0, 2, 4, 0, 0));
+    const lower = lend(Float32Array.of(4, 0, 0, 0, 6, 4, 0, 0));
     const both = [lend(new Int32Array(6)), lend(new Int32Array(6).fill(1))] as const;
     const shares = lend(Float32Array.of(0, 1, 0.5, 0, 0, 0));
     const pixels = lend(new Uint8Array(24).fill(20));
-    kernels.answerRow(models, ...both, shares, pixels, alpha, 6, 5, 4);
+    kernels.answerRow(upper, lower, 0.25, ...both, shares, pixels, alpha, 6, 5, 4);
   });
   // At 32 the answer has weight 4 * 32 / 255.
   t.deepEqual(out, [20, 140, 80, 5, 250, Math.round(32 + (128 / 255) * (20 - 32))]);
-});
-
-test('rows of the picture › mixModels: a row between two', t => {
-  const out = written(8, (lend, mixed) => {
-    const rows = lend(Float32Array.of(...lanes(0), ...lanes(8), ...lanes(100)));
-    kernels.mixModels(rows, rows + 16, 0.25, mixed, 2);
-  });
-  t.deepEqual(out, [...lanes(2), ...lanes(31)]);
 });

@@ -18,17 +18,17 @@ interface Kernels {
   readonly memory: { readonly buffer: ArrayBuffer; grow(pages: number): number };
   acrossColour: Kernel<6>;
   acrossCutOut: Kernel<5>;
-  addToCells: Kernel<5>;
   addVisible: Kernel<4>;
   adler32: Answer<3>;
   alongColour: Kernel<8>;
   alongVectors: Kernel<6>;
-  answerRow: Kernel<9>;
+  answerRow: Kernel<11>;
   applySides: Kernel<11>;
   anyWithin: Answer<6>;
-  averageBoxes: Kernel<5>;
+  averageBoxes: Kernel<6>;
   averageBoxesOver: Kernel<6>;
   averageLooks: Kernel<7>;
+  averageModels: Kernel<9>;
   carryOn: Kernel<6>;
   castRow: Kernel<7>;
   countBoth: Answer<3>;
@@ -39,7 +39,7 @@ interface Kernels {
   fadeCells: Kernel<9>;
   filterRows: Kernel<5>;
   fitBytes: Answer<2>;
-  fitModels: Kernel<12>;
+  fitModels: Kernel<11>;
   freeFrom: Answer<0>;
   greyBytes: Answer<3>;
   halve: Kernel<4>;
@@ -52,8 +52,7 @@ interface Kernels {
   loadRows: Kernel<15>;
   lower: Kernel<4>;
   meansOfSamples: Kernel<8>;
-  meanOfCells: Kernel<4>;
-  mixModels: Kernel<5>;
+  meansOfCells: Kernel<9>;
   peaksOfCells: Kernel<8>;
   premultiply: Kernel<3>;
   raise: Kernel<4>;
@@ -61,7 +60,7 @@ interface Kernels {
   relax: Kernel<10>;
   resampleGrey: Kernel<14>;
   scaleBytes: Kernel<3>;
-  storeRows: Kernel<17>;
+  storeRows: Answer<18>;
   sumCells: Kernel<4>;
   sumKnown: Kernel<8>;
   takeCertain: Kernel<6>;

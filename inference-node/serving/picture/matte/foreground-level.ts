@@ -30,11 +30,6 @@ export function startWithMeans({ seen, foreground, background, width, height }: 
   bytesAt(background, bytes).set(colours);
 }
 
-export function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
-  kernels.enlarge(coarse.foreground, fine.foreground, fine.width, fine.height);
-  kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
-}
-
 /** @param softOnly leaves opaque and transparent pixels unchanged */
 export function relax(level: ColourLevel, rounds: number, softOnly: boolean, spans = 0): void {
   const { seen, foreground, background, width, height } = level;

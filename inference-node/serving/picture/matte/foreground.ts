@@ -15,13 +15,7 @@ import {
 } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
-import {
-  borrowLevel,
-  type ColourLevel,
-  enlarge,
-  relax,
-  startWithMeans,
-} from './foreground-level.ts';
+import { borrowLevel, type ColourLevel, relax, startWithMeans } from './foreground-level.ts';
 import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
 
@@ -111,14 +105,6 @@ function hasSoft(alpha: Uint8Array): boolean {
   return false;
 }
 
-/**
- * @param at address of the first alpha
- * @param stride between rows
- */
-function hasSoftAt(at: number, stride: number, width: number, height: number): boolean {
-  return kernels.anyWithin(at, stride, width, height, CLEAR_TO + 1, OPAQUE_FROM - 1) !== 0;
-}
-
 function gridSize({ width, height }: Size): Size {
   if (width * height <= OWN_GRID_PIXELS_MAX) return { width, height };
   const scale = Math.sqrt(GRID_PIXELS_MAX / (width * height));
@@ -143,7 +129,11 @@ function solveGrid(borrow: Borrow, source: Source): GridColours {
     let coarser: ColourLevel | undefined;
     for (const level of levels) {
       if (coarser === undefined) startWithMeans(level);
-      else enlarge(coarser, level);
+      else {
+        const { foreground, background, width, height } = level;
+        kernels.enlarge(coarser.foreground, foreground, width, height);
+        kernels.enlarge(coarser.background, background, width, height);
+      }
       coarser = level;
       const small = Math.max(level.width, level.height) <= SMALL_SIDE_PX;
       relax(level, small ? ROUNDS_SMALL : ROUNDS, level === finest);
@@ -162,22 +152,20 @@ function takeCertain(borrow: Borrow, { seen, width, height }: ColourLevel) {
 }
 
 function averageTo(borrow: Borrow, { picture, alpha, grid, beneath }: Source, seen: number): void {
-  const { rgba, width } = picture;
-  const pixelsAddress = borrow(4 * width);
-  const alphaAddress = borrow(width);
-  const pixels = pixelsAt(pixelsAddress, width);
-  const opacities = bytesAt(alphaAddress, width);
+  const { rgba, width, height } = picture;
+  const rowsMax = Math.ceil(height / grid.height);
+  const pixels = borrow(4 * width * rowsMax);
+  const opacities = borrow(width * rowsMax);
+  const sums = [borrow(8 * (width + 15)), borrow(2 * (width + 15))] as const;
   for (let row = 0; row < grid.height; row++) {
     const [top, bottom] = rowsOfCell(grid, row);
-    const cells = seen + row * grid.width * VECTOR_BYTES;
-    bytesAt(cells, grid.width * VECTOR_BYTES).fill(0);
-    for (let y = top; y < bottom; y++) {
-      pixels.set(rgba.subarray(y * width, (y + 1) * width));
-      opacities.set(alpha.subarray(y * width, (y + 1) * width));
-      if (beneath !== undefined) layOver(beneath, pixelsAddress, y, 0, width);
-      kernels.addToCells(pixelsAddress, alphaAddress, grid.starts, grid.width, cells);
-    }
-    kernels.meanOfCells(grid.starts, grid.width, bottom - top, cells);
+    const [from, end] = [top * width, bottom * width];
+    pixelsAt(pixels, end - from).set(rgba.subarray(from, end));
+    bytesAt(opacities, end - from).set(alpha.subarray(from, end));
+    if (beneath !== undefined) layOver(beneath, pixels, top, bottom);
+    const cells = [grid.starts, grid.width, ...sums] as const;
+    const at = seen + row * grid.width * VECTOR_BYTES;
+    kernels.meansOfCells(pixels, opacities, width, bottom - top, ...cells, at);
   }
 }
 
@@ -185,10 +173,10 @@ class TileSolver {
   readonly #source: Source;
   readonly #onGrid: GridColours;
   readonly #level: ColourLevel;
-  /** Addresses of a strip of rows: tiles read `#seen` and write `#made`. */
+  /** Addresses of a strip of original rows. */
   readonly #seen: number;
-  readonly #made: number;
   readonly #opacities: number;
+  readonly #changes: number;
   readonly #spans: number;
   readonly #cellRows: number;
   /** The original margin above a strip. */
@@ -202,8 +190,8 @@ class TileSolver {
     const side = TILE_PX + 2 * HALO_PX;
     this.#level = borrowLevel(borrow, { width: side, height: side });
     this.#seen = borrow(4 * side * picture.width);
-    this.#made = borrow(4 * side * picture.width);
     this.#opacities = borrow(side * picture.width);
+    this.#changes = borrow(2 * 4 * TILE_PX * TILE_PX);
     this.#spans = borrow(2 * 4 * side);
     const cellRows = new Int32Array(picture.height);
     for (let y = 0; y < cellRows.length; y++) {
@@ -215,97 +203,63 @@ class TileSolver {
   }
 
   solveAll(strip: Tile): void {
-    const { picture, alpha } = this.#source;
+    const { picture, alpha, beneath } = this.#source;
     const { width, rgba } = picture;
     const { top, bottom } = outside(strip, picture);
     const [from, to] = [top * width, bottom * width];
-    const margin = strip.top - top;
     const kept = Math.max(0, strip.bottom - HALO_PX) * width;
     this.#nextAbove.set(rgba.subarray(kept, strip.bottom * width));
     bytesAt(this.#opacities, to - from).set(alpha.subarray(from, to));
-    const inside = this.#opacities + margin * width;
-    if (hasSoftAt(inside, width, width, strip.bottom - strip.top)) {
-      const made = pixelsAt(this.#made, to - from);
-      made.set(rgba.subarray(from, to));
-      made.set(this.#above.subarray(0, margin * width));
-      pixelsAt(this.#seen, to - from).set(made);
-      this.#hide(top, bottom);
-      this.#solveTiles(strip, top);
+    const tiles = this.#softTiles(strip, top);
+    if (tiles.length > 0) {
+      const seen = pixelsAt(this.#seen, to - from);
+      const margin = (strip.top - top) * width;
+      seen.set(this.#above.subarray(0, margin));
+      seen.set(rgba.subarray(strip.top * width, to), margin);
+      if (beneath !== undefined) layOver(beneath, this.#seen, top, bottom);
     }
+    for (const tile of tiles) this.#solve(tile, top);
     [this.#above, this.#nextAbove] = [this.#nextAbove, this.#above];
   }
 
-  #solveTiles(strip: Tile, top: number): void {
-    const { rgba, width } = this.#source.picture;
-    let [first, end] = [width, 0];
+  #softTiles(strip: Tile, top: number): Tile[] {
+    const { width } = this.#source.picture;
+    const tiles: Tile[] = [];
     for (let left = 0; left < width; left += TILE_PX) {
-      const tile = { ...strip, left, right: Math.min(width, left + TILE_PX) };
-      if (!this.#solve(tile, top)) continue;
-      first = Math.min(first, left);
-      end = tile.right;
+      const right = Math.min(width, left + TILE_PX);
+      const at = this.#opacities + (strip.top - top) * width + left;
+      const size = [right - left, strip.bottom - strip.top] as const;
+      const isSoft = kernels.anyWithin(at, width, ...size, CLEAR_TO + 1, OPAQUE_FROM - 1) !== 0;
+      if (isSoft) tiles.push({ ...strip, left, right });
     }
-    for (let y = strip.top; y < strip.bottom && first < end; y++) {
-      const made = this.#made + 4 * ((y - top) * width + first);
-      rgba.set(pixelsAt(made, end - first), y * width + first);
-    }
+    return tiles;
   }
 
-  #hide(top: number, bottom: number): void {
-    const { beneath, picture } = this.#source;
-    if (beneath === undefined) return;
-    const { width } = picture;
-    for (let y = top; y < bottom; y++) {
-      layOver(beneath, this.#seen + 4 * (y - top) * width, y, 0, width);
-    }
-  }
-
-  #solve(inner: Tile, stripTop: number): boolean {
+  #solve(inner: Tile, stripTop: number): void {
     const { picture, grid } = this.#source;
     const stride = picture.width;
     const { estimated, subject, ground } = this.#onGrid;
     const offset = ({ left, top }: Tile) => (top - stripTop) * stride + left;
-    const count = inner.right - inner.left;
-    const rows = inner.bottom - inner.top;
-    const innerAt = offset(inner);
-    if (!hasSoftAt(this.#opacities + innerAt, stride, count, rows)) return false;
     const outer = outside(inner, picture);
     const outerAt = offset(outer);
     const width = outer.right - outer.left;
     const level = { ...this.#level, width, height: outer.bottom - outer.top };
-    kernels.loadRows(
-      this.#seen + 4 * outerAt,
-      this.#opacities + outerAt,
-      stride,
-      width,
-      level.height,
-      grid.cells + 4 * outer.left,
-      this.#cellRows + 4 * outer.top,
-      estimated.foreground,
-      estimated.background,
-      ...CERTAIN,
-      this.#spans,
-      level.seen,
-      level.foreground,
-      level.background,
-    );
+    const read = [this.#seen + 4 * outerAt, this.#opacities + outerAt, stride] as const;
+    const onGrid = [estimated.foreground, estimated.background, ...CERTAIN] as const;
+    const made = [this.#spans, level.seen, level.foreground, level.background] as const;
+    const cells = ({ left, top }: Tile) =>
+      [grid.cells + 4 * left, this.#cellRows + 4 * top] as const;
+    kernels.loadRows(...read, width, level.height, ...cells(outer), ...onGrid, ...made);
     relax(level, ROUNDS_FINE, true, this.#spans);
     const at = ((inner.top - outer.top) * width + inner.left - outer.left) * VECTOR_BYTES;
-    kernels.storeRows(
-      this.#made + 4 * innerAt,
-      this.#opacities + innerAt,
-      stride,
-      count,
-      rows,
-      level.foreground + at,
-      level.background + at,
-      width,
-      ...CERTAIN,
-      grid.cells + 4 * inner.left,
-      this.#cellRows + 4 * inner.top,
-      subject,
-      ground,
-      ...LIKENESS,
-    );
-    return true;
+    const innerAt = offset(inner);
+    const soft = [this.#seen + 4 * innerAt, this.#opacities + innerAt, stride] as const;
+    const size = [inner.right - inner.left, inner.bottom - inner.top] as const;
+    const mixed = [level.foreground + at, level.background + at, width, ...CERTAIN] as const;
+    const known = [...cells(inner), subject, ground, ...LIKENESS] as const;
+    const count = kernels.storeRows(...soft, ...size, ...mixed, ...known, this.#changes);
+    const changes = pixelsAt(this.#changes, 2 * count);
+    const from = inner.top * stride + inner.left;
+    for (let i = 0; i < changes.length; i += 2) picture.rgba[from + changes[i]!] = changes[i + 1]!;
   }
 }

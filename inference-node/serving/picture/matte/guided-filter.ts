@@ -13,12 +13,6 @@ export interface Guided extends Size {
   readonly alpha: number;
 }
 
-/** alpha = red * R + green * G + blue * B + offset (0 to 255): four floats a pixel. */
-export interface LinearModels {
-  readonly region: Region;
-  readonly at: number;
-}
-
 export const RADIUS_MAX = 8;
 /** A smaller variance of colour is noise. Four times this was worse, 0.4 times gains little. */
 const EPSILON = 2.5e-5 * 255 * 255;
@@ -38,13 +32,17 @@ export class GuidedFilter {
     this.#models = borrow(side * side * VECTOR_BYTES);
   }
 
-  /** Valid until the next call. */
-  fit({ guide, alpha, width, height }: Guided, region: Region): LinearModels {
+  /**
+   * Answers the address of the region's functions, valid until the next call: alpha = red * R +
+   * green * G + blue * B + offset (0 to 255), four floats a pixel.
+   */
+  fit({ guide, alpha, width, height }: Guided, region: Region): number {
     const { left, top } = region;
     const edges = [left, top, left + region.width, top + region.height] as const;
-    const memory = [this.#scratch, this.#models] as const;
-    kernels.fitModels(guide, alpha, width, height, ...edges, this.#radius, EPSILON, ...memory);
-    return { region, at: this.#models };
+    const where = [width, height, ...edges, this.#radius] as const;
+    kernels.fitModels(guide, alpha, ...where, EPSILON, this.#scratch);
+    kernels.averageModels(...where, this.#scratch, this.#models);
+    return this.#models;
   }
 }
 

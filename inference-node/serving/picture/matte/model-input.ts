@@ -3,30 +3,38 @@
  * averaged in whole boxes (libvips' shrink); enlarging is bilinear, as in the networks' training.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
+import { type Borrow, bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { type ColourRows, resampleColours } from './resample.ts';
 
-/** HWC RGB, owned by the caller. */
-export function createModelInput(picture: RgbaPicture, size: Size): Buffer {
-  return shrinkOrStretch(picture, size, 3);
+/** HWC RGB over grey, owned by the caller. The fourth of four channels is undefined. */
+export function createModelInput(picture: RgbaPicture, size: Size, channels: 3 | 4 = 3): Buffer {
+  const result = Buffer.allocUnsafeSlow(channels * size.width * size.height);
+  withMemory(borrow => {
+    result.set(bytesAt(shrinkOrStretch(borrow, picture, size, channels), result.length));
+  });
+  return result;
 }
 
-/** Colours over grey, four bytes a pixel; the fourth is undefined. */
-export function createGuide(picture: RgbaPicture, size: Size): Buffer {
-  return shrinkOrStretch(picture, size, 4);
+/** Answers the address of such pixels with four channels. */
+export function createGuide(borrow: Borrow, picture: RgbaPicture, size: Size): number {
+  return shrinkOrStretch(borrow, picture, size, 4);
 }
 
-function shrinkOrStretch(picture: RgbaPicture, size: Size, channels: 3 | 4): Buffer {
-  return withMemory(borrow => {
+function shrinkOrStretch(borrow: Borrow, picture: RgbaPicture, size: Size, channels: 3 | 4) {
+  const out = borrow(channels * size.width * size.height);
+  withMemory(borrow => {
     const box = {
       width: boxSide(picture.width, size.width),
       height: boxSide(picture.height, size.height),
     };
-    const rows = averageBoxes(picture, box, borrow(4 * picture.width * box.height));
+    const strip = borrow(4 * picture.width * box.height);
+    const rows = averageBoxes(picture, box, strip, borrow(8 * (picture.width + 3)));
     const same = rows.width === size.width && rows.height === size.height;
-    return same ? copyRows(rows, channels) : resampleColours(rows, size, channels);
+    if (same) copyRows(rows, channels, out);
+    else resampleColours(rows, size, channels, out);
   });
+  return out;
 }
 
 function boxSide(from: number, to: number): number {
@@ -36,8 +44,8 @@ function boxSide(from: number, to: number): number {
 /** Bounds the rows in memory, and a box to the 256 pixels that the kernel can sum. */
 const BOX_SIDE_MAX = 16;
 
-/** @param strip address for the rows of one row of boxes */
-function averageBoxes(picture: RgbaPicture, box: Size, strip: number): ColourRows {
+/** @param strip, sums addresses for the rows of one row of boxes and their sums */
+function averageBoxes(picture: RgbaPicture, box: Size, strip: number, sums: number): ColourRows {
   const { rgba, width, height, translucent } = picture;
   const plain = box.width === 1 && box.height === 1 && !translucent;
   return {
@@ -52,25 +60,21 @@ function averageBoxes(picture: RgbaPicture, box: Size, strip: number): ColourRow
       if (plain) return;
       const terms = [strip, width, box.width, bottom - top] as const;
       if (translucent) kernels.averageBoxesOver(...terms, UNDER_TRANSPARENCY, at);
-      else kernels.averageBoxes(...terms, at);
+      else kernels.averageBoxes(...terms, sums, at);
     },
   };
 }
 
-function copyRows(rows: ColourRows, channels: 3 | 4): Buffer {
+function copyRows(rows: ColourRows, channels: 3 | 4, out: number): void {
   const { width, height } = rows;
-  const result = Buffer.allocUnsafeSlow(width * height * channels);
   withMemory(borrow => {
     const row = borrow(4 * width);
-    const out = borrow(4 * width);
-    const written = bytesAt(channels === 4 ? row : out, channels * width);
     for (let y = 0; y < height; y++) {
-      rows.writeRow(y, row);
-      if (channels === 3) kernels.dropFourth(row, width, out);
-      result.set(written, y * width * channels);
+      const at = out + y * width * channels;
+      rows.writeRow(y, channels === 4 ? at : row);
+      if (channels === 3) kernels.dropFourth(row, width, at);
     }
   });
-  return result;
 }
 
 /**

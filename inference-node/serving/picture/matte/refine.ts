@@ -18,16 +18,10 @@ import {
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { clearHaze } from './clear-haze.ts';
 import { applyColours } from './colour-alpha.ts';
-import {
-  expand,
-  GuidedFilter,
-  type LinearModels,
-  RADIUS_MAX,
-  type Region,
-} from './guided-filter.ts';
+import { expand, GuidedFilter, RADIUS_MAX, type Region } from './guided-filter.ts';
 import { MERGE_RULES, mergeMattes, type RoleMatte } from './merge-mattes.ts';
 import { createGuide, createModelInput, overGrey } from './model-input.ts';
-import { resamplePlane } from './resample.ts';
+import { greyRows, type PlaneAt } from './resample.ts';
 import { createTrimap } from './trimap.ts';
 
 /** Up to this size the working size is the picture's own: edges come out sharper. */
@@ -71,11 +65,10 @@ export function refineMerged(
   { alpha: merged, before, ...size }: MergedMatte,
   picture: RgbaPicture,
 ): Buffer {
-  const guide = createGuide(picture, size);
   return withMemory(borrow => {
     const filter = new GuidedFilter(borrow, TILE_PX + 2, filterRadius(size));
     const source = {
-      guide: borrowCopy(borrow, guide),
+      guide: createGuide(borrow, picture, size),
       alpha: borrowCopy(borrow, merged),
       ...size,
     };
@@ -83,13 +76,15 @@ export function refineMerged(
     applyColours(source, before?.alpha);
     bytesAt(cleared, merged.length).set(bytesAt(source.alpha, merged.length));
     clearHaze(cleared, size, before?.bodyFrom);
-    const result = atSizeOf(picture, cleared, size);
-    for (const tile of uncertainTiles(cleared, size)) {
-      // Pixels between two tiles need the functions of both.
-      const models = filter.fit(source, expand(tile, 1, size));
-      withMemory(borrow => applyAtFullSize(borrow, models, size, picture, tile, result));
-    }
-    return result;
+    return atSizeOf(picture, { at: cleared, ...size }, (top, from, strip) => {
+      for (const tile of uncertainTiles(cleared, size, top)) {
+        // Pixels between two tiles need the functions of both.
+        const region = expand(tile, 1, size);
+        const models = { region, at: filter.fit(source, region) };
+        const alpha = strip - from * picture.width;
+        withMemory(borrow => applyAtFullSize(borrow, models, size, picture, tile, alpha));
+      }
+    });
   });
 }
 
@@ -100,14 +95,33 @@ export function stretchMerged(
   return withMemory(borrow => {
     const alpha = borrowCopy(borrow, merged);
     clearHaze(alpha, size, before?.bodyFrom);
-    return atSizeOf(picture, alpha, size);
+    return atSizeOf(picture, { at: alpha, ...size });
   });
 }
 
-function atSizeOf({ width, height }: Size, at: number, size: Size): Buffer {
-  const isSame = size.width === width && size.height === height;
-  if (isSame) return Buffer.from(bytesAt(at, width * height));
-  return resamplePlane({ at, ...size }, { width, height });
+/** @param change changes rows of the result from `from` on, which are the plane's from `top` on */
+function atSizeOf(
+  { width, height }: Size,
+  plane: PlaneAt,
+  change?: (top: number, from: number, at: number) => void,
+): Buffer {
+  const isSame = plane.width === width && plane.height === height;
+  const result = Buffer.allocUnsafeSlow(width * height);
+  const rowAtSize = (row: number) => Math.round(row * (height / plane.height));
+  withMemory(borrow => {
+    const write = greyRows(borrow, plane, { width, height });
+    const rowsMax = isSame ? 0 : Math.ceil((TILE_PX * height) / plane.height) + 1;
+    const rows = borrow(rowsMax * width);
+    for (let top = 0; top < plane.height; top += TILE_PX) {
+      const from = rowAtSize(top);
+      const end = rowAtSize(Math.min(plane.height, top + TILE_PX));
+      if (!isSame) write(from, end, rows);
+      const at = isSame ? plane.at + from * width : rows;
+      change?.(top, from, at);
+      result.set(bytesAt(at, (end - from) * width), from * width);
+    }
+  });
+  return result;
 }
 
 /** The picture with the merged mattes' trimap, four bytes a pixel. Undefined: nothing is unsure. */
@@ -143,28 +157,20 @@ function filterRadius({ width, height }: Size): number {
   return Math.min(RADIUS_MAX, Math.max(RADIUS_MIN, radius));
 }
 
-function* uncertainTiles(alpha: number, { width, height }: Size): Generator<Region> {
-  for (let top = 0; top < height; top += TILE_PX) {
-    for (let left = 0; left < width; left += TILE_PX) {
-      const tile = {
-        left,
-        top,
-        width: Math.min(TILE_PX, width - left),
-        height: Math.min(TILE_PX, height - top),
-      };
-      const at = alpha + top * width + left;
-      const range = [CERTAIN + 1, 254 - CERTAIN] as const;
-      if (kernels.anyWithin(at, width, tile.width, tile.height, ...range) !== 0) yield tile;
-    }
+function* uncertainTiles(
+  alpha: number,
+  { width, height: end }: Size,
+  top: number,
+): Generator<Region> {
+  const height = Math.min(TILE_PX, end - top);
+  for (let left = 0; left < width; left += TILE_PX) {
+    const tile = { left, top, width: Math.min(TILE_PX, width - left), height };
+    if (hasUncertain(alpha + top * width + left, width, tile)) yield tile;
   }
 }
 
-/** Each pixel of a line has the two models around it, and the share of the second. */
-interface Between {
-  readonly from: number;
-  readonly firsts: Int32Array;
-  readonly seconds: Int32Array;
-  readonly shares: Float32Array;
+function hasUncertain(at: number, stride: number, { width, height }: Size): boolean {
+  return kernels.anyWithin(at, stride, width, height, CERTAIN + 1, 254 - CERTAIN) !== 0;
 }
 
 /** @param scale from working pixels to the picture's */
@@ -174,7 +180,7 @@ function locateBetween(
   regionStart: number,
   regionLength: number,
   scale: number,
-): Between {
+) {
   const from = Math.round(tileStart * scale);
   const length = Math.round((tileStart + tileLength) * scale) - from;
   const firsts = new Int32Array(length);
@@ -192,11 +198,11 @@ function locateBetween(
 
 function applyAtFullSize(
   borrow: Borrow,
-  { region, at: models }: LinearModels,
+  { region, at: models }: { readonly region: Region; readonly at: number },
   working: Size,
   picture: RgbaPicture,
   tile: Region,
-  alpha: Uint8Array,
+  firstAlpha: number,
 ): void {
   const { rgba, width, height, translucent } = picture;
   const scaleX = width / working.width;
@@ -209,21 +215,18 @@ function applyAtFullSize(
     borrowCopy(borrow, across.seconds),
     borrowCopy(borrow, across.shares),
   ] as const;
-  const row = borrow(region.width * VECTOR_BYTES);
-  const pixelsAddress = borrow(4 * count);
-  const alphaAddress = borrow(count);
-  const pixels = pixelsAt(pixelsAddress, count);
-  const answers = bytesAt(alphaAddress, count);
   const rowBytes = region.width * VECTOR_BYTES;
+  const pixelsAddress = borrow(4 * count);
+  const pixels = pixelsAt(pixelsAddress, count);
   for (let y = 0; y < down.firsts.length; y++) {
     const from = (down.from + y) * width + across.from;
+    const alpha = firstAlpha + from;
+    if (!hasUncertain(alpha, width, { width: count, height: 1 })) continue;
     const own = rgba.subarray(from, from + count);
     pixels.set(translucent ? own.map(overGrey) : own);
-    answers.set(alpha.subarray(from, from + count));
     const first = models + down.firsts[y]! * rowBytes;
     const second = models + down.seconds[y]! * rowBytes;
-    kernels.mixModels(first, second, down.shares[y]!, row, region.width);
-    kernels.answerRow(row, ...between, pixelsAddress, alphaAddress, count, CERTAIN, BLEND);
-    alpha.set(answers, from);
+    const around = [first, second, down.shares[y]!, ...between] as const;
+    kernels.answerRow(...around, pixelsAddress, alpha, count, CERTAIN, BLEND);
   }
 }

@@ -106,7 +106,8 @@ const STRIP_BYTES = 1024 * 1024;
 
 type WriteRows = (from: number, to: number, out: number) => void;
 
-function greyRows(borrow: Borrow, { at, width, height }: PlaneAt, to: Size): WriteRows {
+/** Writes rows `from` to `to` of the result at an address. */
+export function greyRows(borrow: Borrow, { at, width, height }: PlaneAt, to: Size): WriteRows {
   const along = triangleAxis(width, width, to.width);
   const across = triangleAxis(height, height, to.height);
   const lend = ({ starts, weights, taps }: Axis) =>
@@ -122,10 +123,10 @@ export function resampleAt(plane: PlaneAt, to: Size, out: number, from = 0, end 
   withMemory(borrow => greyRows(borrow, plane, to)(from, end, out));
 }
 
-export function resamplePlane(plane: PlaneAt, { width, height }: Size): Buffer {
+export function resample({ data, ...size }: Plane, { width, height }: Size): Buffer {
   const result = Buffer.allocUnsafeSlow(width * height);
   withMemory(borrow => {
-    const write = greyRows(borrow, plane, { width, height });
+    const write = greyRows(borrow, { at: borrowCopy(borrow, data), ...size }, { width, height });
     const rows = Math.min(height, Math.ceil(STRIP_BYTES / width));
     const strip = borrow(rows * width);
     for (let y = 0; y < height; y += rows) {
@@ -137,31 +138,26 @@ export function resamplePlane(plane: PlaneAt, { width, height }: Size): Buffer {
   return result;
 }
 
-export function resample({ data, ...size }: Plane, to: Size): Buffer {
-  return withMemory(borrow => resamplePlane({ at: borrowCopy(borrow, data), ...size }, to));
-}
-
-/** The fourth of `channels` is undefined. */
-export function resampleColours(from: ColourRows, to: Size, channels: 3 | 4): Buffer {
+/**
+ * The fourth of `channels` is undefined.
+ * @param out address
+ */
+export function resampleColours(from: ColourRows, to: Size, channels: 3 | 4, out: number): void {
   const columns = triangleAxis(from.width, from.extent.width, to.width);
   const rows = triangleAxis(from.height, from.extent.height, to.height);
-  const rowBytes = to.width * channels;
-  const result = Buffer.allocUnsafeSlow(rowBytes * to.height);
   withMemory(borrow => {
     const source = borrow(4 * from.width);
     const vectors = borrow(VECTOR_BYTES * (from.width + 3));
     const starts = borrowCopy(borrow, columns.starts);
     const weights = borrowCopy(borrow, columns.weights);
-    const out = borrow(rowBytes);
     const along = (y: number, at: number) => {
       from.writeRow(y, source);
       const axis = [starts, weights, columns.taps, to.width] as const;
       kernels.alongColour(source, from.width, vectors, ...axis, at);
     };
     acrossRows(borrow, rows, to, along, (y, at, shares) => {
-      kernels.acrossColour(at, shares, rows.taps, to.width, channels, out);
-      result.set(bytesAt(out, rowBytes), y * rowBytes);
+      const row = out + y * to.width * channels;
+      kernels.acrossColour(at, shares, rows.taps, to.width, channels, row);
     });
   });
-  return result;
 }

@@ -36,16 +36,18 @@ export function carryVisible(
   return { grid, at };
 }
 
-/** @param pixels address of `count` from column `left` on; changed in place */
+/** @param pixels address of whole rows; changed in place */
 export function layOver(
   { grid, at }: VisibleColours,
   pixels: number,
-  y: number,
-  left: number,
-  count: number,
+  top: number,
+  bottom: number,
 ): void {
-  const row = at + cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
-  kernels.layOver(pixels, count, grid.cells + 4 * left, row);
+  const { width } = grid.picture;
+  for (let y = top; y < bottom; y++) {
+    const row = at + cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
+    kernels.layOver(pixels + 4 * (y - top) * width, width, grid.cells, row);
+  }
 }
 
 function sumVisible(borrow: Borrow, picture: RgbaPicture, grid: PictureGrid, at: number): void {

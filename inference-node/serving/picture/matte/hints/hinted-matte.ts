@@ -5,7 +5,7 @@
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { RgbaPicture } from '../../rgba-picture.ts';
-import { createGuide } from '../model-input.ts';
+import { createModelInput } from '../model-input.ts';
 import { type Plane, resample } from '../resample.ts';
 import {
   type Crop,
@@ -62,7 +62,7 @@ export class HintedMatte {
     this.#seeds = seeds;
     this.#size = size;
     this.grid = gridOf(size);
-    this.#colours = createGuide(picture, this.grid);
+    this.#colours = createModelInput(picture, this.grid, 4);
     this.#alpha = resample({ data: matte, ...size }, this.grid);
     const { strokes, over } = readStrokes(seeds, size, this.#cells);
     this.#strokes = strokes;
