@@ -24,7 +24,7 @@
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of bench/MEASUREMENTS.md, measured on this machine; PEER=folder of photos: beside another remover
-# make bench-card [ONLY=bare,service PROVIDER=cuda THREADS=4]: what this machine's GPU is worth, to size it (docs/gpu.md); half an hour
+# make bench-card [ONLY=bare,service,interface PROVIDER=cuda THREADS=4]: what this machine's GPU is worth, to size it (docs/gpu.md); half an hour
 # make images  [ONLY=control-plane,node TAG=dev BASE=… PLATFORM=linux/arm64 WITHOUT="portal object-storage" MODELS_FETCH=best]: container images by buildah or podman (docs/containers.md); some minutes
 # make test-images  [ONLY=name]: those images run, cut pictures out, are built twice and compared; compose.yaml as a whole; some minutes
 # make generate, make format   after a change of a .proto file, inference-node/kernels/, deploy/grafana/source/ or a setting; before a commit

@@ -39,6 +39,7 @@ export interface Service {
   /** host:port of the node's gRPC interface. */
   readonly nodeAddress: string;
   readonly nodeToken: string;
+  nodeLog(): string;
   /** The account has credits for everything. */
   readonly apiKey: string;
   /** The node's own page is there, and its metrics. */
@@ -106,6 +107,7 @@ export async function openService(
     baseUrl: stack.localUrl,
     nodeAddress: `127.0.0.1:${config.ports.node}`,
     nodeToken: NODE_TOKEN,
+    nodeLog: () => readFileSync(nodeLogFile, 'utf8'),
     apiKey: apiKey ?? '',
     nodeHttpUrl: `http://127.0.0.1:${config.ports.nodeHttp}`,
     cutOut: (file, format = 'png') => cutOut(stack.localUrl, apiKey ?? '', file, format),

@@ -19,12 +19,17 @@ export async function measureBare(card: Card, addRow: AddRow): Promise<void> {
   for (const graph of graphs) {
     for (const count of engines) {
       const name = `${graph.model} ${graph.side} ${graph.precision}`;
-      await addRow(`${name}, ${count}`, () => measureCell(card, graph, count));
+      await addRow(`${name}, ${count}`, () => measureCell(card, graph, count, card.engineEnv));
     }
   }
 }
 
-async function measureCell(card: Card, graph: Graph, engines: number) {
+export async function measureCell(
+  card: Card,
+  graph: Graph,
+  engines: number,
+  childEnv: Readonly<Record<string, string>>,
+) {
   const { provider } = card.options;
   const model = await card.prepare(graph);
   const device = card.newDevice();
@@ -32,8 +37,7 @@ async function measureCell(card: Card, graph: Graph, engines: number) {
     ...{ model, engines },
     threadsPerEngine: provider === 'cpu' ? Math.max(1, Math.floor(card.cores / engines)) : 1,
     device,
-    childEnv: card.engineEnv,
-    log: pino({ level: 'silent' }),
+    ...{ childEnv, log: pino({ level: 'warn' }, pino.destination(2)) },
   });
   card.ending.addEventListener('abort', () => void pool.close(0), { once: true });
   try {
@@ -43,6 +47,8 @@ async function measureCell(card: Card, graph: Graph, engines: number) {
       if (state === 'failed') throw new Error(failure);
       await delay(20, undefined, { signal: card.ending });
     }
+    // Their next processes run otherwise than the row's name says.
+    if (pool.metrics().deaths.load > 0) throw new Error('an engine was lost at its load');
     return await keepFull(card, pool, model, engines);
   } finally {
     await pool.close(0);

@@ -1,6 +1,7 @@
 /**
  * Measures what a GPU is worth: `bare`, engines that always find work, by how many there are and
- * how many images they take at once; `service`, all kept full over REST, with what limits it.
+ * how many images they take at once; `service`, all kept full over REST, with what limits it;
+ * `interface`, the ways to call ONNX Runtime.
  * docs/gpu.md says what to read off. Without a GPU it measures a CPU the same way.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -8,6 +9,7 @@ import path from 'node:path';
 import { machine } from '../service.ts';
 import { measureBare } from './bare.ts';
 import { openCard } from './card.ts';
+import { measureInterface } from './interface.ts';
 import { type AddRow, type Figures, readOptions } from './options.ts';
 import { measureService } from './service-load.ts';
 
@@ -23,6 +25,7 @@ const results: Record<string, unknown> = {
   ...{ measuredAt: new Date().toISOString(), machine: machine(), provider },
   gpu: card.gpu && `${card.gpu.name}, driver ${card.gpu.driver}`,
 };
+const MEASURES = { bare: measureBare, service: measureService, interface: measureInterface };
 const folder = path.join(import.meta.dirname, '../results');
 const file = path.join(folder, provider === 'cuda' ? 'card.json' : `card-${provider}.json`);
 mkdirSync(folder, { recursive: true });
@@ -43,7 +46,7 @@ try {
         `${section}: ${name}: ${rows[name].error ?? `${rows[name].imagesPerS} a second`}`,
       );
     };
-    await (section === 'bare' ? measureBare : measureService)(card, addRow);
+    await MEASURES[section](card, addRow);
     results[section] = rows;
     console.table(rows);
   }

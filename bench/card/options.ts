@@ -9,7 +9,7 @@ import { OUTPUT_FORMATS } from '../../proto/contract/formats.ts';
 
 const USAGE = `usage: bench/card/main.ts [options]
   --provider cuda        or cpu
-  --only bare,service    sections; both
+  --only bare,service,interface   sections; the first two
   --each 5               seconds that a figure is measured for
   --graph isnet,1024,fp16   of bare, may be given several times
   --engines 1,2,3,4      of bare
@@ -17,7 +17,7 @@ const USAGE = `usage: bench/card/main.ts [options]
   --formats png,webp     of service
   --threads 4            of callers`;
 const GRAPHS = ['isnet,1024,fp16', 'isnet,1024,fp32', 'modnet,448,fp32'];
-const SECTIONS = ['bare', 'service'] as const;
+const SECTIONS = ['bare', 'service', 'interface'] as const;
 
 export type CardOptions = ReturnType<typeof readOptions>;
 export type Figures = Readonly<Record<string, number | string | undefined>>;
@@ -29,7 +29,7 @@ export function readOptions() {
   const text = (value: string) => ({ type: 'string', default: value }) as const;
   const { values } = parseArgs({
     options: {
-      ...{ provider: text('cuda'), only: text(SECTIONS.join()), each: text('5') },
+      ...{ provider: text('cuda'), only: text('bare,service'), each: text('5') },
       engines: text('1,2,3,4'),
       ...{ plans: text('isnet,standard'), formats: text('png,webp') },
       graph: { type: 'string', multiple: true },

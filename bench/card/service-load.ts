@@ -24,7 +24,11 @@ const FULL = 0.9;
 /** Images wait above this share of their time in the node: a worker that is free takes less. */
 const WAITS = 0.1;
 
-export async function measureService(card: Card, addRow: AddRow): Promise<void> {
+export async function measureService(
+  card: Card,
+  addRow: AddRow,
+  cudaInterface = 'binding',
+): Promise<void> {
   const { plans, formats, provider } = card.options;
   const photos = await drawPhotos();
   const planNames = (await loadPlanOutlines()).map(({ name }) => name);
@@ -35,7 +39,7 @@ export async function measureService(card: Card, addRow: AddRow): Promise<void> 
         // Others on the host would make it faster than what `bare` measures.
         ...(card.gpu && { MATTING_GPU_DEVICES: card.gpu.id }),
         ...{ MATTING_EXECUTION_PROVIDER: provider, MATTING_MODEL_DIR: card.modelDir },
-        MATTING_RESULT_TTL_MS: String(RESULT_TTL_MS),
+        ...{ MATTING_RESULT_TTL_MS: String(RESULT_TTL_MS), MATTING_CUDA_INTERFACE: cudaInterface },
         [planNames.includes(plan) ? 'MATTING_QUALITY' : 'MATTING_MODEL']: plan,
       },
       card.ending,
@@ -44,8 +48,14 @@ export async function measureService(card: Card, addRow: AddRow): Promise<void> 
       let warmMs = FIRST_WARM_UP_MS;
       for (const format of formats) {
         for (const photo of photos) {
-          const name = `${plan}, ${photo.name} to ${format}`;
-          await addRow(name, () => measureCase(card, service, { photo, format, warmMs }));
+          const by = cudaInterface === 'binding' ? '' : ', C interface';
+          const name = `${plan}, ${photo.name} to ${format}${by}`;
+          await addRow(name, async () => {
+            const figures = await measureCase(card, service, { photo, format, warmMs });
+            // The node says so if it does not use it, or no longer.
+            if (!service.nodeLog().includes('the C interface')) return figures;
+            throw new Error('the node runs models by the binding');
+          });
           warmMs = 0;
         }
       }

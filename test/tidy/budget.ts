@@ -19,7 +19,7 @@ export const BUDGET = {
   'lines of control-plane, inference-node, program and proto': 106_240,
   'lines of control-plane/core': 16_980,
   'lines of tests': 114_460,
-  'lines of bench': 7_590,
+  'lines of bench': 7_735,
   'words of comments in source': 85_000,
   'words of comments in tests': 25_000,
   'lines of Unreleased in CHANGELOG.md': 48,
