@@ -6,7 +6,7 @@ import { TestAuthority } from '../support/certificates.ts';
 import { isNotTested } from '../support/skip.ts';
 import { fetchSmallestModel, Host, type Ran, skipWithoutNspawn } from './host.ts';
 
-const CHECKOUT = '/opt/matting-0.3.0';
+const CHECKOUT = '/opt/matting-0.4.0';
 const PAGES = [
   'install',
   'operate',

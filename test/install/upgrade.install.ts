@@ -11,14 +11,13 @@ import { fetchSmallestModel, Host, skipWithoutNspawn } from './host.ts';
 
 const PAGE = 'docs/operate.md';
 /** Valid until the next release is prepared (docs/releasing.md). */
-const version = '0.2.0';
+const version = '0.3.0';
 const commits = JSON.parse(readFileSync(path.join(ROOT, 'deploy/releases.json'), 'utf8'));
 const release = { version, commit: commits[version] };
 const test = ava.serial.skipIf(isNotTested(releaseSkipReason(release) || skipWithoutNspawn()));
 
-const NEW = '/opt/matting-0.3.0';
+const NEW = '/opt/matting-0.4.0';
 const OLD = `/opt/matting-${version}`;
-const RELEASE = '/srv/release';
 const MODELS = '/var/lib/matting-node/models';
 const NODE_SETTINGS = 'MATTING_MODEL=u2netp\\nMATTING_EXECUTION_PROVIDER=cpu\\n';
 const DATABASE = '--no-defaults --user=root --datadir=/var/lib/database';
@@ -40,7 +39,7 @@ for (const [section, { settings, database }] of Object.entries(SECTIONS)) {
     await using checkout = await ReleaseCheckout.install(release);
     // The programs' user reads it too.
     chmodSync(checkout.root, 0o755);
-    const folders = { [NEW]: ROOT, [RELEASE]: checkout.root };
+    const folders = { [NEW]: ROOT, [OLD]: checkout.root };
     await using host = await Host.boot(folders);
     await host.done(`set -e\n${database}`);
     const apiKey = await installRelease(host, checkout.root, settings);
@@ -53,7 +52,7 @@ for (const [section, { settings, database }] of Object.entries(SECTIONS)) {
       const remove = 'remove docs/images/demo.jpg --to $(mktemp -d) --url http://127.0.0.1:8080';
       await host.done(`MATTING_API_KEY=${apiKey} sh bin/node24 bin/matting.ts ${remove}`, NEW);
     };
-    await cutOut('/opt/matting');
+    await cutOut(OLD);
     // OpenVINO would need a download.
     await host.done('echo MATTING_CPU_RUNTIME=onnxruntime >> /etc/matting/node.env');
     const blocks = blocksOf(PAGE, section);
@@ -71,12 +70,14 @@ for (const [section, { settings, database }] of Object.entries(SECTIONS)) {
 
 async function installRelease(host: Host, root: string, settings: string): Promise<string> {
   const page = path.relative(ROOT, path.join(root, 'docs/install.md'));
+  const [setUp = ''] = blocksOf(page, 'Set up each machine');
   const [start = '', account = ''] = blocksOf(page, 'Run it on one machine');
   const [timers = ''] = blocksOf(page, 'Schedule checks and backups');
   const begin = /^systemctl.*$/m;
   await host.done(
     `set -e
-    mkdir /opt/matting && ln -s ${RELEASE}/* /opt/matting && cd /opt/matting
+    cd ${OLD}
+    ${setUp}
     ${start.replace(begin, '').replace('https://matting.example', 'http://127.0.0.1:8080')}
     printf '${settings}' >> /etc/matting/control-plane.env
     printf '${NODE_SETTINGS}' >> /etc/matting/node.env
@@ -86,6 +87,5 @@ async function installRelease(host: Host, root: string, settings: string): Promi
     ${timers}`,
   );
   await host.until('it is ready', 'curl -sf http://127.0.0.1:8080/readyz');
-  const asControlPlane = 'set -ae; . /etc/matting/control-plane.env; cd /opt/matting';
-  return /\bmk_\w+/.exec(await host.done(`${asControlPlane}\n${account}`))?.[0] ?? '';
+  return /\bmk_\w+/.exec(await host.done(`set -e\n${account}`))?.[0] ?? '';
 }

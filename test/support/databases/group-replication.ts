@@ -51,8 +51,10 @@ export class GroupMember extends ClusterMember {
 
   override async promote(): Promise<void> {
     const id = await this.askOne('select @@server_uuid');
-    await this.ask(`select group_replication_set_as_primary('${id}')`);
-    await this.until(() => this.takesWrites(), 'becomes the primary');
+    // The others may expel a slow member meanwhile. It joins again by itself.
+    const asks = () =>
+      this.ask(`select group_replication_set_as_primary('${id}')`).then(() => this.takesWrites());
+    await this.until(asks, 'becomes the primary', EXPELLED_MS_MAX);
   }
 
   async #open(): Promise<void> {
