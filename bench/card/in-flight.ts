@@ -31,7 +31,7 @@ async function warmed(session: typeof first) {
   );
   const run = async () =>
     io.answer(await session.run({ [io.inputName]: io.input(rgb) }, io.outputNames));
-  for (let turn = 0; turn < WARM_UP_RUNS; turn++) await run();
+  for (let count = 0; count < WARM_UP_RUNS; count++) await run();
   return run;
 }
 
