@@ -47,7 +47,7 @@ export async function measureCell(
       if (state === 'failed') throw new Error(failure);
       await delay(20, undefined, { signal: card.ending });
     }
-    // Their next processes run otherwise than the row's name says.
+    // Its next process would use the binding, whatever the row says.
     if (pool.metrics().deaths.load > 0) throw new Error('an engine was lost at its load');
     return await keepFull(card, pool, model, engines);
   } finally {
