@@ -2,7 +2,7 @@
  * Runs each file in its own namespaces, as root. Arguments: names such as `fleet`, else all. Exits
  * 0 only if something passed and nothing failed.
  */
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { globSync, mkdtempSync, rmdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,6 +13,17 @@ import { missingForCluster } from './cluster.ts';
 const TEST_MS_MAX = 3_600_000;
 const NAMESPACES = ['--net', '--mount', '--pid', '--fork', '--mount-proc', '--kill-child'];
 const ENDING = '.kubernetes.ts';
+const ROOT = path.resolve(import.meta.dirname, '../..');
+
+/** A fresh clone lacks them, and a cluster reaches no other machine. */
+function fetchWeights(): void {
+  const args = [path.join(ROOT, 'bin/matting.ts'), 'models', 'fetch', 'u2netp'];
+  const cache = {
+    MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
+    MATTING_CPU_RUNTIME: 'onnxruntime',
+  };
+  execFileSync(process.execPath, args, { env: { ...process.env, ...cache }, stdio: 'inherit' });
+}
 
 /** Resolves with the exit code once all processes ended. */
 async function runApart(file: string): Promise<number> {
@@ -55,6 +66,7 @@ async function runAll(names: readonly string[]): Promise<number> {
   const chosen = files.filter(
     file => names.length === 0 || names.includes(path.basename(file, ENDING)),
   );
+  if (chosen.length > 0) fetchWeights();
   const codes: number[] = [];
   for (const file of chosen) codes.push(await runApart(path.join(import.meta.dirname, file)));
   return Math.max(...codes, chosen.length === 0 ? 64 : 0);
