@@ -77,6 +77,7 @@ async function leaveFamilies(stores: Stores): Promise<Legacy['families']> {
   await jobs.listOfKey({ apiKeyId, limit: 2 });
   await jobs.search({ accountId, apiKeyIds: [apiKeyId], text: 'mine', limit: 5 });
   await jobs.openOf(accountId, 5);
+  await jobs.noteLooked(accountId, first.id);
   await jobs.takeExpiredKept(10);
   const page = { fromMs: 0, beforeMs: undefined, kinds: undefined, after: undefined, limit: 9 };
   await ledger.lines(accountId, page);
@@ -108,6 +109,7 @@ async function leaveBatches(
   await batches.jobs(found, { from: 0, limit: 10 });
   await batches.items(found, 0, 10);
   await batches.listOf(caller.accountId, 10);
+  await batches.failedItems(found);
   return open.id;
 }
 
