@@ -46,7 +46,7 @@ function wayBack({ migrations, last }: Notes): string {
   if (final.length > 0) {
     return `${said} **There is no way back from ${final.join(', ')}** but a backup from before.`;
   }
-  return `${said} They only add: ${last} works on the schema, too.`;
+  return `${said} ${last} works on this schema, too.`;
 }
 
 function list(lines: readonly string[]): string {
