@@ -32,6 +32,7 @@ import {
   fillLargeLog,
   fillLargeTables,
   HANGING_RECEIVER,
+  openToFill,
   SECRET_KEY_ID,
 } from '../support/large-tables.ts';
 import { isNotTested } from '../support/skip.ts';
@@ -55,18 +56,19 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
 
   const fill = async (): Promise<string> => {
     fixture = await createTestDatabase(dialect, { series });
-    const database = await fixture.open();
+    const filling = await openToFill(fixture.url);
     if (dialect === 'mysql') {
       // So that a month of rows fits into memory.
-      await sql`set global innodb_buffer_pool_size = 2147483648`.execute(database.kysely);
+      await sql`set global innodb_buffer_pool_size = 2147483648`.execute(filling.kysely);
     }
-    await fillLargeTables(database, SIZES);
-    await fillLargeLog(database);
-    await fillLargeUsage(database);
-    await fillLargePeople(database);
-    await fillLargeOrders(database);
-    stores = storesOn(database);
-    filled = database;
+    await fillLargeTables(filling, SIZES);
+    await fillLargeLog(filling);
+    await fillLargeUsage(filling);
+    await fillLargePeople(filling);
+    await fillLargeOrders(filling);
+    await filling.close();
+    filled = await fixture.open();
+    stores = storesOn(filled);
     return fixture.url;
   };
   const close = async () => {

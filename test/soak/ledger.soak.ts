@@ -9,7 +9,7 @@ import {
   successOf,
 } from '../../control-plane/core/test/fixtures.ts';
 import { onStores } from '../../control-plane/test/fixtures.ts';
-import { ACCOUNTS, accountOf, fillLargeTables } from '../support/large-tables.ts';
+import { ACCOUNTS, accountOf, fillLargeTables, openToFill } from '../support/large-tables.ts';
 import { Program } from '../support/program.ts';
 
 const test = ava.serial;
@@ -23,9 +23,11 @@ interface Checked {
   readonly problems: readonly { readonly problem: string }[];
 }
 
-onStores(test, `a ledger of ${ENTRIES} entries`, (test, { databases, database, stores }) => {
+onStores(test, `a ledger of ${ENTRIES} entries`, (test, { databases, stores }) => {
   test.before(async () => {
-    await fillLargeTables(database, TABLES);
+    const filling = await openToFill(databases.url());
+    await fillLargeTables(filling, TABLES);
+    await filling.close();
   });
 
   async function check(): Promise<Checked & { readonly ms: number }> {

@@ -5,8 +5,10 @@
  * no fault.
  */
 import { DatabaseSync } from 'node:sqlite';
+import { openDatabase } from '@matting/database/connect.ts';
 import type { Database, Schema } from '@matting/database/database.ts';
 import { type Insertable, type Kysely, sql } from 'kysely';
+import { SILENT_LOG } from './database.ts';
 
 export interface LargeTables {
   readonly jobs: number;
@@ -38,6 +40,11 @@ const CHUNK = 100_000;
 const CHUNK_ROWS = 200;
 const ENTRIES = 1500;
 const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts'];
+
+/** Its statements may take an hour: those of millions of rows take minutes on a busy machine. */
+export function openToFill(url: string): Promise<Database> {
+  return openDatabase(url, { log: SILENT_LOG, statementMsMax: 3_600_000 });
+}
 
 /** Fills empty tables. On SQLite no other process may have a transaction open. */
 export async function fillLargeTables(database: Database, tables: LargeTables): Promise<void> {
